@@ -60,6 +60,11 @@ pub(crate) fn server_config(
         let what = || format!("--admission-control-config-file {}", path.display());
         config.admission = AdmissionConfig::read(path).with_context(what)?;
     }
+    let (enabled, disabled) = (
+        &args.enable_admission_plugins,
+        &args.disable_admission_plugins,
+    );
+    config.admission.select(enabled, disabled)?;
     if let Some(path) = &args.scheduler_config {
         config.scheduling = scheduler_config(path)?;
     }

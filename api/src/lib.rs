@@ -24,6 +24,7 @@
 //! | [`percent`] | percent escapes of URLs |
 //! | [`cluster_dns`] | where names of Services are answered |
 //! | [`component_config`] | what configuration files of components have in common |
+//! | [`node_features`] | what nodes say of their software |
 //! | [`pod_network`] | how pods of different nodes reach each other |
 //! | [`qos`] | the quality-of-service class of a pod |
 //! | [`quota`] | what objects count against a ResourceQuota |
@@ -45,6 +46,7 @@ pub mod kubelet_ca;
 pub mod load_balancer;
 pub mod meta;
 pub mod name;
+pub mod node_features;
 pub mod patch;
 pub mod percent;
 pub mod pod_network;

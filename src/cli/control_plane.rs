@@ -47,9 +47,19 @@ pub(crate) struct ControlPlaneArgs {
 
     /// What plugins of admission are told: an AdmissionConfiguration (apiserver.config.k8s.io/v1).
     /// PodSecurity takes something: the policy of namespaces whose labels say nothing, and whom
-    /// none is held against. It is this server's alone: give it to each.
+    /// none is held against; so do EventRateLimit, PodNodeSelector and PodTolerationRestriction. It
+    /// is this server's alone: give it to each.
     #[arg(long, value_name = "FILE")]
     pub(crate) admission_control_config_file: Option<PathBuf>,
+
+    /// Plugins of admission that are on besides those that are anyway (docs/admission-plugins.md).
+    /// Their order is always the same. For this server alone, too.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    pub(crate) enable_admission_plugins: Vec<String>,
+
+    /// Plugins of admission that are off, though they are on by default.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    pub(crate) disable_admission_plugins: Vec<String>,
 
     /// How pods of different nodes reach each other: `direct` to nodes of the same subnet (the
     /// network must know the way to others), `overlay` (VXLAN) everywhere, as clouds need it that

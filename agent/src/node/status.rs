@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use coracle_api::{quantity::Quantity as Amount, volume::local_path};
+use coracle_api::{
+    node_features::GUARANTEED_CPU_RESIZE, quantity::Quantity as Amount, volume::local_path,
+};
 use k8s_openapi::{
     api::core::v1::{
         ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus,
@@ -20,6 +22,8 @@ use crate::{
     runtime::Image,
 };
 
+/// What this node can do that not every node can. It gives no pod cores of its own.
+const FEATURES: [&str; 1] = [GUARANTEED_CPU_RESIZE];
 /// As many images as upstream lists.
 const MAX_IMAGES: usize = 50;
 
@@ -74,6 +78,7 @@ pub(crate) fn build(
         }),
         node_info: Some(facts.info.clone()),
         images: Some(image_list(images)),
+        declared_features: Some(FEATURES.map(str::to_owned).into()),
         ..NodeStatus::default()
     }
 }
@@ -111,6 +116,7 @@ pub(crate) fn differs(a: &NodeStatus, b: &NodeStatus) -> bool {
             status.daemon_endpoints.clone(),
             status.node_info.clone(),
             status.images.clone(),
+            status.declared_features.clone(),
             conditions,
         )
     };

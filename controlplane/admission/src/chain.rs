@@ -1,7 +1,7 @@
 //! Every plugin, in upstream's order.
 //!
-//! Source: `AllOrderedPlugins` in `pkg/kubeapiserver/options/plugins.go` at v1.37; those of it that
-//! are not here are either off by default there or not built yet. Policies and webhooks come before
+//! Source: `AllOrderedPlugins` in `pkg/kubeapiserver/options/plugins.go` at v1.37; which of it a
+//! server has its flags say ([`selection`](crate::selection)). Policies and webhooks come before
 //! our own, which upstream does in the storage of their kinds: what they check is what the others
 //! have made of it.
 
@@ -17,13 +17,29 @@ use crate::{
         CertificateApproval, CertificateRequester, CertificateSigning,
         CertificateSubjectRestriction, ClusterTrustBundleAttest, PodCertificateSigning,
     },
+    default_ingress_class::DefaultIngressClass,
     default_toleration_seconds::DefaultTolerationSeconds,
     limit_ranger::LimitRanger,
-    namespace_lifecycle::{NamespaceLifecycle, OpenNamespace},
+    metrics::{AdmissionMetrics, Look},
+    namespace_lifecycle::{NAME as NAMESPACE_LIFECYCLE, NamespaceLifecycle, OpenNamespace},
     node_restriction::NodeRestriction,
+    optional::{
+        always::{AlwaysAdmit, AlwaysDeny},
+        always_pull_images::AlwaysPullImages,
+        event_rate_limit::EventRateLimit,
+        extended_resource_toleration::ExtendedResourceToleration,
+        external_ips::DenyServiceExternalIPs,
+        namespaces::{NamespaceAutoProvision, NamespaceExists},
+        owner_references::OwnerReferencesPermissionEnforcement,
+        pod_anti_affinity::LimitPodHardAntiAffinityTopology,
+        pod_node_selector::PodNodeSelector,
+        pod_toleration_restriction::PodTolerationRestriction,
+    },
     parts::Parts,
     plugin::Plugin,
+    pod_resize::{NodeDeclaredFeatureValidator, PodResizeValidator},
     pod_security::PodSecurity,
+    pod_topology_labels::PodTopologyLabels,
     policy::{mutating::MutatingAdmissionPolicy, validating::ValidatingAdmissionPolicy},
     priority::Priority,
     resource_quota::{NAME as RESOURCE_QUOTA, QuotaLock, ResourceQuota},
@@ -39,9 +55,10 @@ use crate::{
 /// The plugins of one server.
 pub struct Chain {
     ordered: Vec<Box<dyn Plugin>>,
-    lifecycle: NamespaceLifecycle,
+    lifecycle: Option<NamespaceLifecycle>,
     quota: Option<ResourceQuota>,
     policies: (MutatingAdmissionPolicy, ValidatingAdmissionPolicy),
+    metrics: AdmissionMetrics,
 }
 
 /// What admission says in the transaction of one write, and its turn at the quotas of its
@@ -78,37 +95,58 @@ impl Chain {
     pub fn new(parts: &Parts) -> Self {
         let mutating = MutatingAdmissionPolicy::new(parts);
         let validating = ValidatingAdmissionPolicy::new(parts);
-        let ordered: Vec<Box<dyn Plugin>> = vec![
+        let mut ordered: Vec<Box<dyn Plugin>> = vec![
+            Box::new(AlwaysAdmit),
+            Box::new(NamespaceAutoProvision::new(parts)),
             Box::new(NamespaceLifecycle::new(parts)),
+            Box::new(NamespaceExists::new(parts)),
+            Box::new(LimitPodHardAntiAffinityTopology),
             Box::new(LimitRanger::new(parts)),
             Box::new(ServiceAccount::new(parts)),
             Box::new(NodeRestriction::new(parts)),
             Box::new(TaintNodesByCondition),
+            Box::new(AlwaysPullImages),
             Box::new(PodSecurity::new(parts)),
+            Box::new(PodNodeSelector::new(parts)),
             Box::new(Priority::new(parts)),
             Box::new(DefaultTolerationSeconds),
+            Box::new(PodTolerationRestriction::new(parts)),
+            Box::new(EventRateLimit::new(parts)),
+            Box::new(ExtendedResourceToleration),
             Box::new(DefaultStorageClass::new(parts)),
             Box::new(StorageObjectInUseProtection),
+            Box::new(OwnerReferencesPermissionEnforcement::new(parts)),
             Box::new(PersistentVolumeClaimResize::new(parts)),
             Box::new(RuntimeClass::new(parts)),
             Box::new(CertificateApproval::new(parts)),
             Box::new(CertificateSigning::new(parts)),
             Box::new(ClusterTrustBundleAttest::new(parts)),
             Box::new(CertificateSubjectRestriction),
+            Box::new(DefaultIngressClass::new(parts)),
+            Box::new(DenyServiceExternalIPs),
+            Box::new(PodTopologyLabels::new(parts)),
+            Box::new(NodeDeclaredFeatureValidator::new(parts)),
+            Box::new(PodResizeValidator::new(parts)),
             Box::new(mutating.clone()),
             // What calls out belongs here: MutatingAdmissionWebhook before the validating policies,
             // ValidatingAdmissionWebhook after them.
             Box::new(validating.clone()),
+            Box::new(AlwaysDeny),
             Box::new(CertificateRequester),
             Box::new(PodCertificateSigning::new(parts)),
             Box::new(ServiceAccountTokens::new(parts)),
             Box::new(RoleEscalation::new(parts)),
         ];
+        let selection = &parts.config.selection;
+        ordered.retain(|plugin| selection.has(plugin.name()));
+        let has_lifecycle = selection.has(NAMESPACE_LIFECYCLE);
+        let has_quota = selection.has(RESOURCE_QUOTA);
         Self {
             ordered,
-            lifecycle: NamespaceLifecycle::new(parts),
-            quota: ResourceQuota::new(parts),
+            lifecycle: has_lifecycle.then(|| NamespaceLifecycle::new(parts)),
+            quota: ResourceQuota::new(parts).filter(|_| has_quota),
             policies: (mutating, validating),
+            metrics: parts.admission_metrics.clone(),
         }
     }
 
@@ -158,11 +196,14 @@ impl Chain {
     }
 
     async fn mutate_once(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
+        let step = self.metrics.step(Look::Admit, attributes.operation);
         for plugin in &self.ordered {
             if plugin.handles(attributes.operation, attributes.resource) {
-                plugin.mutate(attributes).await?;
+                let timing = step.plugin(plugin.name());
+                timing.done(plugin.mutate(attributes).await)?;
             }
         }
+        step.done();
         Ok(())
     }
 
@@ -171,11 +212,14 @@ impl Chain {
     /// # Errors
     /// What the first says that refuses.
     pub async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        let step = self.metrics.step(Look::Validate, attributes.operation);
         for plugin in &self.ordered {
             if plugin.handles(attributes.operation, attributes.resource) {
-                plugin.validate(attributes).await?;
+                let timing = step.plugin(plugin.name());
+                timing.done(plugin.validate(attributes).await)?;
             }
         }
+        step.done();
         Ok(())
     }
 
@@ -190,7 +234,8 @@ impl Chain {
         request: &Request<'_>,
         change: Option<(&Value, &Value)>,
     ) -> Result<Option<Turn<'_>>, Status> {
-        let namespace = self.lifecycle.of_new(request);
+        let lifecycle = self.lifecycle.as_ref();
+        let namespace = lifecycle.and_then(|lifecycle| lifecycle.of_new(request));
         let quota = match &self.quota {
             Some(quota) => quota.turn(request, change).await?,
             None => None,

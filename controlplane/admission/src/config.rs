@@ -14,14 +14,32 @@ use serde_json::Value;
 
 pub use self::file::AdmissionConfigError;
 use self::file::expect;
-use crate::pod_security::config::PodSecurityConfig;
+use crate::{
+    optional::{
+        event_rate_limit::config::{self as event_rate_limit, Limit},
+        pod_node_selector::config::PodNodeSelectorConfig,
+        pod_toleration_restriction::config::PodTolerationConfig,
+    },
+    pod_security::config::PodSecurityConfig,
+    selection::Selection,
+};
 
-const POD_SECURITY: &str = "PodSecurity";
+/// Those that take a configuration.
+const CONFIGURED: [&str; 4] = [
+    "EventRateLimit",
+    "PodNodeSelector",
+    "PodSecurity",
+    "PodTolerationRestriction",
+];
 
 /// What plugins are told.
 #[derive(Debug, Clone, Default)]
 pub struct AdmissionConfig {
+    pub(crate) selection: Selection,
     pub(crate) pod_security: PodSecurityConfig,
+    pub(crate) event_rate_limits: Vec<Limit>,
+    pub(crate) pod_node_selector: PodNodeSelectorConfig,
+    pub(crate) pod_tolerations: PodTolerationConfig,
 }
 
 #[derive(Deserialize)]
@@ -67,27 +85,56 @@ impl AdmissionConfig {
         for (index, entry) in file.plugins.iter().enumerate() {
             let at = format!("plugins[{index}]");
             let first = file.plugins.iter().position(|one| one.name == entry.name);
-            let is_known = entry.name == POD_SECURITY;
+            let is_known = CONFIGURED.contains(&&*entry.name);
             if !is_known || first != Some(index) {
                 let why = if is_known {
                     "Duplicate value"
                 } else {
                     "Unsupported value"
                 };
-                let name = &entry.name;
+                let (name, known) = (&entry.name, CONFIGURED.join(", "));
                 return Err(AdmissionConfigError(format!(
-                    "{at}.name: {why}: {name:?}: {POD_SECURITY} takes a configuration, once"
+                    "{at}.name: {why}: {name:?}: {known} take a configuration, each once"
                 )));
             }
             if let Some(value) = entry
                 .configuration(read)
                 .map_err(|error| at_place(&at, error))?
             {
-                config.pod_security =
-                    PodSecurityConfig::of(value).map_err(|error| at_place(&at, error.0))?;
+                config
+                    .tell(&entry.name, value)
+                    .map_err(|error| at_place(&at, error.0))?;
             }
         }
         Ok(config)
+    }
+
+    fn tell(&mut self, plugin: &str, value: Value) -> Result<(), AdmissionConfigError> {
+        match plugin {
+            "EventRateLimit" => self.event_rate_limits = event_rate_limit::limits(value)?,
+            "PodNodeSelector" => self.pod_node_selector = PodNodeSelectorConfig::of(value)?,
+            "PodTolerationRestriction" => self.pod_tolerations = PodTolerationConfig::of(value)?,
+            _ => self.pod_security = PodSecurityConfig::of(value)?,
+        }
+        Ok(())
+    }
+
+    /// Which plugins the server has, as its flags say.
+    ///
+    /// # Errors
+    /// Names that are unknown or in both; EventRateLimit without the limits that it is to hold.
+    pub fn select(
+        &mut self,
+        enabled: &[String],
+        disabled: &[String],
+    ) -> Result<(), AdmissionConfigError> {
+        self.selection = Selection::new(enabled, disabled)?;
+        if self.selection.has("EventRateLimit") && self.event_rate_limits.is_empty() {
+            return Err(AdmissionConfigError(
+                "EventRateLimit: limits: Invalid value: []: must not be empty".to_owned(),
+            ));
+        }
+        Ok(())
     }
 }
 

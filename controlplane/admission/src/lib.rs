@@ -29,6 +29,12 @@
 //! | `certificates` | who approves and signs which certificates, and who asks for one |
 //! | `service_account_tokens` | token Secrets (upstream: a controller) |
 //! | `role_escalation` | nobody grants what they do not hold (upstream: the storage of roles) |
+//! | [`selection`] | which of them a server has |
+//! | [`metrics`] | how long they take |
+//! | `optional` | those that are off unless they are asked for |
+//! | `default_ingress_class` | the default class of Ingresses |
+//! | `pod_topology_labels` | zone and region of the node that a pod comes to |
+//! | `pod_resize` | what a pod on a node may become there |
 //! | `resource_quota` | charges quotas in the transaction that writes |
 //! | `pod` | what the plugins for pods share |
 //!
@@ -43,22 +49,28 @@ pub mod attributes;
 mod certificates;
 pub mod chain;
 pub mod config;
+mod default_ingress_class;
 mod default_toleration_seconds;
 pub mod kinds;
 mod limit_ranger;
 pub mod matching;
+pub mod metrics;
 mod namespace_lifecycle;
 mod node_restriction;
+mod optional;
 pub mod parts;
 pub mod plugin;
 mod pod;
+mod pod_resize;
 mod pod_security;
 mod policy;
+mod pod_topology_labels;
 mod priority;
 pub mod reinvocation;
 mod resource_quota;
 mod role_escalation;
 mod runtime_class;
+pub mod selection;
 mod service_account;
 mod service_account_tokens;
 mod storage_class;
@@ -70,6 +82,7 @@ pub use attributes::{Attributes, Operation, Request};
 pub use chain::{Chain, Turn};
 pub use config::{AdmissionConfig, AdmissionConfigError};
 pub use kinds::Kinds;
+pub use metrics::AdmissionMetrics;
 pub use parts::Parts;
 pub use plugin::Plugin;
 pub use pod_security::metrics::PodSecurityMetrics;

@@ -28,6 +28,7 @@ use crate::{
     plugin::Plugin,
 };
 
+pub(crate) const NAME: &str = "NamespaceLifecycle";
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 pub(crate) struct NamespaceLifecycle {
@@ -125,7 +126,7 @@ fn is_access_review(resource: &ApiResource) -> bool {
 #[async_trait]
 impl Plugin for NamespaceLifecycle {
     fn name(&self) -> &'static str {
-        "NamespaceLifecycle"
+        NAME
     }
 
     fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {

@@ -7,7 +7,10 @@ use coracle_registry::{resource::Registry, store::Store};
 use coracle_webhook::Webhooks;
 use ipnet::IpNet;
 
-use crate::{config::AdmissionConfig, kinds::Kinds, pod_security::metrics::PodSecurityMetrics};
+use crate::{
+    config::AdmissionConfig, kinds::Kinds, metrics::AdmissionMetrics,
+    pod_security::metrics::PodSecurityMetrics,
+};
 
 /// What plugins need of the server.
 #[derive(Clone)]
@@ -32,6 +35,8 @@ pub struct Parts {
     pub config: AdmissionConfig,
     /// What plugins count.
     pub metrics: PodSecurityMetrics,
+    /// How long they take.
+    pub admission_metrics: AdmissionMetrics,
     /// Where clients reach this server: if that is loopback, nodes may be there, too.
     pub advertise: IpAddr,
 }

@@ -13,7 +13,7 @@ pub(crate) mod page;
 
 use std::sync::Arc;
 
-use coracle_admission::PodSecurityMetrics;
+use coracle_admission::{AdmissionMetrics, PodSecurityMetrics};
 use coracle_registry::api_resource::Text;
 use coracle_store::Backend;
 use coracle_telemetry::metrics::{Counter, Gauge, Histogram, MetricsRegistry};
@@ -96,6 +96,8 @@ pub(crate) struct Metrics {
     store: Times<Operation>,
     /// Kept by admission.
     pub(crate) pod_security: PodSecurityMetrics,
+    /// The same.
+    pub(crate) admission: AdmissionMetrics,
 }
 
 impl Metrics {
@@ -109,6 +111,7 @@ impl Metrics {
             watchers: Family::default(),
             store: times(),
             pod_security: PodSecurityMetrics::default(),
+            admission: AdmissionMetrics::default(),
         };
         let registry = &metrics.registry;
         let help = "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
@@ -144,6 +147,7 @@ impl Metrics {
         let help = "Store request latency in seconds for each operation; a txn is answered once it is durable";
         registry.register("etcd_request_duration_seconds", help, metrics.store.clone());
         metrics.register_pod_security();
+        metrics.register_admission();
         metrics
     }
 
@@ -158,6 +162,18 @@ impl Metrics {
         let help = "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted \
                     profile being used for evaluation";
         registry.register("pod_security_errors", help, kept.errors.clone());
+    }
+
+    fn register_admission(&self) {
+        let (registry, kept) = (&self.registry, &self.admission);
+        let help = "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and \
+                    step type (validate or admit)";
+        let name = "apiserver_admission_step_admission_duration_seconds";
+        registry.register(name, help, kept.steps.clone());
+        let help = "Admission controller latency histogram in seconds, identified by name and broken out for each \
+                    operation and API resource and type (validate or admit)";
+        let name = "apiserver_admission_controller_admission_duration_seconds";
+        registry.register(name, help, kept.plugins.clone());
     }
 
     /// The same store, with its times taken.

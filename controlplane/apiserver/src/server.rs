@@ -109,6 +109,7 @@ impl ApiServer {
             service_cidr: config.service_cidr,
             config: config.admission.clone(),
             metrics: metrics.pod_security.clone(),
+            admission_metrics: metrics.admission.clone(),
             advertise: config.advertise.ip(),
         });
         let tokens = config.static_tokens.clone();

@@ -90,7 +90,8 @@ async fn ensure_account(server: &Arc<ApiServer>) {
         .create(&kube::api::PostParams::default(), &account)
         .await
     {
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        // It is there already, or AlwaysDeny is on.
+        Err(kube::Error::Api(status)) if matches!(status.code, 409 | 403) => {}
         made => drop(made.expect("an account")),
     }
 }

@@ -2,6 +2,7 @@
 //! and over TLS.
 
 mod admission;
+mod admission_plugins;
 mod apply;
 mod authorization;
 mod authorizer;

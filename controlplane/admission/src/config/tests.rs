@@ -82,8 +82,8 @@ fn what_is_not_understood_is_refused_with_its_place() {
         "Pod of v1: expected AdmissionConfiguration of apiserver.config.k8s.io/v1",
     );
     check(
-        &with("- name: ImagePolicyWebhook\n"),
-        "plugins[0].name: Unsupported value: \"ImagePolicyWebhook\"",
+        &with("- name: AlwaysDeny\n"),
+        "plugins[0].name: Unsupported value: \"AlwaysDeny\"",
     );
     check(
         &with("- name: PodSecurity\n- name: PodSecurity\n"),
@@ -132,4 +132,33 @@ fn what_is_not_understood_is_refused_with_its_place() {
         &inline("[\"system:serviceaccount:a:b\"]", "[\"\"]"),
         "exemptions.usernames[0]: Required value",
     );
+}
+
+#[test]
+fn each_plugin_is_told_its_own() {
+    let limits = "{type: Server, qps: 1, burst: 1}";
+    let config = parse(&with(&format!(
+        "- name: EventRateLimit
+  configuration: {{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{limits}]}}
+- name: PodNodeSelector
+  configuration: {{podNodeSelectorPluginConfig: {{clusterDefaultNodeSelector: env=test}}}}
+- name: PodTolerationRestriction
+  configuration: {{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration,
+    whitelist: [{{key: k, operator: Exists}}]}}
+"
+    )))
+    .expect("a configuration");
+    assert_eq!(config.event_rate_limits.len(), 1);
+    assert!(format!("{:?}", config.pod_node_selector).contains("env=test"));
+    assert!(format!("{:?}", config.pod_tolerations).contains("Exists"));
+}
+
+#[test]
+fn events_are_limited_by_limits() {
+    let enabled = ["EventRateLimit".to_owned()];
+    let mut config = AdmissionConfig::default();
+    let error = config.select(&enabled, &[]).unwrap_err();
+    let expect = "EventRateLimit: limits: Invalid value: []: must not be empty";
+    assert_eq!(error.to_string(), expect);
+    config.select(&[], &enabled).expect("it is off");
 }

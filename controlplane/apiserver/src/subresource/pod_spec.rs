@@ -141,7 +141,9 @@ fn resized(wanted: &Value, old: &Value) -> Value {
     let mut new = old.clone();
     for list in LISTS {
         let source = items(&wanted["spec"][list]);
-        for container in new["spec"][list].as_array_mut().into_iter().flatten() {
+        // Not by an index: that would leave a null where there is no such list.
+        let own = new["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in own.into_iter().flatten() {
             let Some(same) = source.iter().find(|one| one["name"] == container["name"]) else {
                 continue;
             };
