@@ -4,7 +4,7 @@
 //! Formats that upstream does not check for a type are dropped, as upstream drops them. A schema
 //! that breaks a rule of [`crate::rules`] is read as far as it makes sense.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -12,6 +12,8 @@ use crate::{format::Format, pattern::Pattern};
 
 /// Deeper than any schema that people write, and far from what a stack holds.
 const LEVELS: usize = 64;
+/// Choices that are gone through one by one.
+const FEW_CHOICES: usize = 16;
 
 /// What values a kind allows.
 #[derive(Debug, Default)]
@@ -44,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) format: Option<Format>,
     pub(crate) pattern: Option<Pattern>,
     pub(crate) choices: Vec<Value>,
+    /// All of them, if they are many and texts.
+    pub(crate) choice_texts: HashSet<String>,
     pub(crate) number: NumberBounds,
     pub(crate) length: Bounds,
     pub(crate) items_count: Bounds,
@@ -191,6 +195,14 @@ impl Type {
     }
 }
 
+fn choice_texts(choices: &[Value]) -> HashSet<String> {
+    if choices.len() <= FEW_CHOICES {
+        return HashSet::new();
+    }
+    let texts = choices.iter().map(|one| one.as_str().map(str::to_owned));
+    texts.collect::<Option<_>>().unwrap_or_default()
+}
+
 /// The texts of a list.
 pub(crate) fn texts(list: Option<&Value>) -> Vec<String> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
@@ -216,6 +228,7 @@ fn node(schema: &Value, levels: usize) -> Result<Node, ReadSchema> {
             .as_str()
             .filter(|text| !text.is_empty())
             .map(Pattern::new),
+        choice_texts: choice_texts(schema["enum"].as_array().map_or(&[], Vec::as_slice)),
         choices: schema["enum"].as_array().cloned().unwrap_or_default(),
         number: NumberBounds {
             min: schema["minimum"].as_f64(),

@@ -144,7 +144,12 @@ impl Node {
 
     fn check_choices(&self, value: &Value, path: &str, out: &mut Outcome) {
         let is_one = |choice: &Value| !choice.is_null() && same_value(choice, value);
-        if self.choices.is_empty() || self.choices.iter().any(is_one) {
+        let is_chosen = match value {
+            _ if self.choice_texts.is_empty() => self.choices.iter().any(is_one),
+            Value::String(text) => self.choice_texts.contains(text),
+            _ => false,
+        };
+        if self.choices.is_empty() || is_chosen {
             out.matches += 1;
             return;
         }

@@ -26,19 +26,25 @@ use crate::{catalog::Serving, state::State};
 /// # Errors
 /// 409 if a built-in resource has these names; what the store says if its objects cannot be loaded.
 pub(crate) async fn serve(server: &State, kind: CustomResource) -> Result<(), Status> {
-    serve_all(server, vec![kind]).await.pop().unwrap_or(Ok(()))
+    let new = Coming { kind, ends: false };
+    serve_all(server, vec![new]).await.pop().unwrap_or(Ok(()))
+}
+
+/// A kind that is to be served.
+pub(crate) struct Coming {
+    pub(crate) kind: CustomResource,
+    /// It is served already, and no more can be made of it: its watches go on, to the end of the
+    /// last object.
+    pub(crate) ends: bool,
 }
 
 /// The same of several, with one change of the catalog, and how it went with each.
-pub(crate) async fn serve_all(
-    server: &State,
-    kinds: Vec<CustomResource>,
-) -> Vec<Result<(), Status>> {
+pub(crate) async fn serve_all(server: &State, kinds: Vec<Coming>) -> Vec<Result<(), Status>> {
     let turn = server.catalog.turn().await;
     let (mut loaded, mut went) = (Vec::new(), Vec::new());
-    for kind in kinds {
-        let about = kind.info.group_resource();
-        let versions = load(server, kind, &about).await;
+    for coming in kinds {
+        let about = coming.kind.info.group_resource();
+        let versions = load(server, coming, &about).await;
         went.push(versions.map(|versions| loaded.push((about, versions))));
     }
     if loaded.is_empty() {
@@ -60,7 +66,7 @@ pub(crate) async fn serve_all(
 
 async fn load(
     server: &State,
-    kind: CustomResource,
+    Coming { kind, ends }: Coming,
     about: &GroupResource,
 ) -> Result<Vec<Arc<Resource>>, Status> {
     if is_built_in(server, &about.group, &about.resource) {
@@ -69,6 +75,10 @@ async fn load(
             &kind.info.kind,
             "these names are a built-in resource's",
         ));
+    }
+    let served = find(server, &about.group, &about.resource).filter(|_| ends);
+    if let Some(served) = served {
+        return Ok(kind.over(&served.cache));
     }
     let loading = kind.register(&server.store.cache);
     loading.await.map_err(cache_status)

@@ -38,7 +38,10 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::{deletion::Deletions, heads::Heads, plan::Served};
-use crate::{custom_resources, state::State};
+use crate::{
+    custom_resources::{self, Coming},
+    state::State,
+};
 
 /// Until what failed, or waits for somebody else, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -96,7 +99,8 @@ async fn serve(
         let now = Served::of(&definition);
         match served::kind(&definition) {
             Ok(Some(kind)) => {
-                kinds.push(kind);
+                let ends = served.get(name).is_some_and(|before| now.ends(before));
+                kinds.push(Coming { kind, ends });
                 about.push((name, now));
                 continue;
             }

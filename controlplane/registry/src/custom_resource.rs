@@ -89,25 +89,37 @@ impl CustomResource {
             info,
             storage,
             others,
-        } = self;
-        let stored = storage.version(&info);
-        let versions = || std::iter::once(&storage).chain(&others);
-        let mut indexed: Vec<Text> = versions().flat_map(CustomResourceVersion::fields).collect();
+        } = &self;
+        let stored = storage.version(info);
+        let fields = self.versions().flat_map(CustomResourceVersion::fields);
+        let mut indexed: Vec<Text> = fields.collect();
         indexed.sort_unstable();
         indexed.dedup();
-        let strategy = AnyStrategy::Custom(Arc::new(CustomResourceStrategy::new(&storage)));
+        let strategy = AnyStrategy::Custom(Arc::new(CustomResourceStrategy::new(storage)));
         let read_as = StoredVersions {
-            storage: stored.clone(),
-            others: others.iter().map(|other| other.version(&info)).collect(),
+            storage: stored,
+            others: others.iter().map(|other| other.version(info)).collect(),
         };
         let config = ResourceConfig {
             convert: Some(read_as.convert()),
-            ..resource::cache_config(&info, strategy, &indexed.into())
+            ..resource::cache_config(info, strategy, &indexed.into())
         };
         let cache = cache.register(config).await?;
-        let served = versions().filter(|version| version.served);
-        let resources = served.map(|version| version.resource(&info, &stored, &cache));
-        Ok(resources.map(Arc::new).collect())
+        Ok(self.over(&cache))
+    }
+
+    /// The same over objects that are loaded, for a kind that was so but for what can be done with
+    /// it: who watches goes on.
+    #[must_use]
+    pub fn over(&self, cache: &Arc<ResourceCache>) -> Vec<Arc<Resource>> {
+        let (info, stored) = (&self.info, self.storage.version(&self.info));
+        let served = self.versions().filter(|version| version.served);
+        let resources = served.map(|version| version.resource(info, &stored, cache));
+        resources.map(Arc::new).collect()
+    }
+
+    fn versions(&self) -> impl Iterator<Item = &CustomResourceVersion> {
+        std::iter::once(&self.storage).chain(&self.others)
     }
 }
 

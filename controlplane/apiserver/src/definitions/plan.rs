@@ -37,6 +37,16 @@ impl Served {
         }
     }
 
+    /// Whether all that has come to what was `before` is that it ends.
+    pub(super) fn ends(&self, before: &Self) -> bool {
+        let ending = Self {
+            is_terminating: true,
+            generation: self.generation.clone(),
+            ..before.clone()
+        };
+        *self == ending
+    }
+
     pub(super) fn names(&self) -> (&str, &str) {
         (&self.group, &self.plural)
     }
@@ -174,5 +184,18 @@ mod tests {
             serving(&[], &now),
             (vec![], vec!["as.example.org".to_owned()])
         );
+    }
+
+    #[test]
+    fn what_ends_is_what_it_was_but_for_that() {
+        let mut one = definition("a", json!({}));
+        one["status"] = status(&one, &Taken::default(), true).unwrap();
+        let before = Served::of(&one);
+        one["metadata"]["generation"] = 2.into();
+        assert!(!Served::of(&one).ends(&before));
+        one["status"]["conditions"] = json!([{"type": "Terminating", "status": "True"}]);
+        assert!(Served::of(&one).ends(&before));
+        one["status"]["acceptedNames"]["kind"] = "Other".into();
+        assert!(!Served::of(&one).ends(&before));
     }
 }

@@ -1,6 +1,7 @@
 //! CustomResourceDefinitions as clients see them: made, changed, deleted, and there again after a
 //! restart.
 
+mod deletion;
 mod rules;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
