@@ -3,12 +3,17 @@
 
 #[path = "foreign_networks/ground.rs"]
 mod ground;
+#[path = "foreign_networks/pods.rs"]
+mod pods;
 
 use std::{fs, time::Duration};
 
 use coracle_tests::{cluster::Cluster, is_root_or_skip, kubectl::PATIENCE, wait};
 
-use self::ground::{Ground, Pods, bird, flanneld, made_by};
+use self::{
+    ground::{Ground, bird, flanneld, made_by},
+    pods::Pods,
+};
 
 /// A node says how its network is within this: its agent asks each 5 s, and tells each 10.
 const TOLD: Duration = Duration::from_secs(40);
@@ -77,7 +82,8 @@ fn a_network_in_the_shape_of_flannel_works() {
     let before = made(&cluster);
     pods.reach_each_other(&cluster);
     ground.a_network_that_fails_is_told(&cluster, &kubectl, "subnet.env");
-    pods.end(&ground, &cluster, "ipam/cbr0");
+    let reserved = |node| ground.state(&cluster, node).join("ipam/cbr0");
+    pods.end(&cluster, ["n1", "n2"].map(reserved));
     assert_eq!(made(&cluster), before);
     ground.leaves_nothing_own(&mut cluster);
 }
@@ -121,7 +127,8 @@ fn a_network_in_the_shape_of_calico_works() {
     ground.a_network_that_fails_is_told(&cluster, &kubectl, "datastore");
     assert_eq!(made(&cluster), before, "what others made is as it was");
     ground.nothing_own(&cluster);
-    pods.end(&ground, &cluster, "ipam");
+    let reserved = |node| ground.state(&cluster, node).join("ipam");
+    pods.end(&cluster, ["n1", "n2"].map(reserved));
     assert_eq!(made(&cluster), before);
     ground.leaves_nothing_own(&mut cluster);
 }

@@ -302,7 +302,13 @@ mod tests {
             assert_eq!(Target::parse(word), None, "{word}");
         }
         // Nobody's, and everybody's.
-        for word in ["0.0.0.0:80", "[::]:80", "255.255.255.255:80", "224.0.0.1:80", "[ff02::1]:80"] {
+        for word in [
+            "0.0.0.0:80",
+            "[::]:80",
+            "255.255.255.255:80",
+            "224.0.0.1:80",
+            "[ff02::1]:80",
+        ] {
             assert_eq!(Target::parse(word), None, "{word}");
         }
     }

@@ -59,8 +59,8 @@ impl Aside {
         self.chains.retain(|id, _| !gone.contains(id));
     }
 
-    /// Has the plan want again, once in a while, what the kernel takes by now. Says whether there is
-    /// anything.
+    /// Has the plan want again, once in a while, what the kernel takes by now. Says whether there
+    /// is anything.
     pub(super) fn take_back(&mut self, plan: &mut Plan) -> bool {
         if self.since.is_none_or(|since| since.elapsed() < AGAIN) {
             return false;

@@ -76,8 +76,8 @@ async fn spawn(plugin: &mut Command) -> io::Result<Child> {
     plugin.spawn()
 }
 
-/// What is still on its way when a plugin has ended. Whatever it has left behind may keep its output
-/// open for ever.
+/// What is still on its way when a plugin has ended. Whatever it has left behind may keep its
+/// output open for ever.
 async fn rest<T>(said: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     match timeout(GRACE, said).await {
         Ok(said) => said,
