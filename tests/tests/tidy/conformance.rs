@@ -12,7 +12,11 @@ use coracle_tests::workspace;
 use super::{parse, report, tests_of};
 
 /// Of the lists of upstream's names: what the document is about.
-const GROUPS: [&str; 5] = [
+const GROUPS: [&str; 9] = [
+    "[sig-api-machinery] AggregatedDiscovery ",
+    "[sig-api-machinery] CustomResourceDefinition ",
+    "[sig-api-machinery] CustomResourcePublishOpenAPI ",
+    "[sig-api-machinery] FieldValidation ",
     "[sig-apps] ",
     "[sig-autoscaling] ",
     "[sig-network] ",

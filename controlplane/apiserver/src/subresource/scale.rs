@@ -103,6 +103,7 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         }
         let wanted = sent.wanted(call, &gvk, &manager, &scale_of(old, &paths))?;
         check(call, &wanted.object)?;
+        is_said(call, &sent, &paths, old, &wanted.object)?;
         let mut new = old.clone();
         meta::set(
             &mut new,
@@ -119,6 +120,24 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         .await?;
     warnings.extend(written.warnings);
     Ok(Reply::value(&scale_of(&parse(&written.json)?, &paths)).with_warnings(warnings))
+}
+
+/// A patch of what has no replicas says how many it shall have: zero would be somebody's decision.
+fn is_said(
+    call: &Call<'_>,
+    sent: &Sent,
+    paths: &ScalePaths,
+    old: &Value,
+    wanted: &Value,
+) -> Result<(), Status> {
+    let is_custom = call.resource.strategy.scale_paths().is_some();
+    let is_open = matches!(sent, Sent::Patch(_)) && paths.wanted(old).is_none();
+    if is_custom && is_open && wanted["spec"]["replicas"].is_null() {
+        let path = paths.spec_replicas.join(".");
+        let what = format!("the spec replicas field \".{path}\" cannot be empty");
+        return Err(Status::bad_request(what));
+    }
+    Ok(())
 }
 
 /// The object with an applied Scale. The owner of the replicas owns them in the object.

@@ -118,7 +118,7 @@ async fn serving(kind: CustomResource) -> (Arc<ApiServer>, Raw) {
 }
 
 /// A watch of all widgets at a path, as its lines.
-async fn watch(admin: &Raw, path: &str) -> impl futures::Stream<Item = Value> + Unpin {
+pub(super) async fn watch(admin: &Raw, path: &str) -> impl futures::Stream<Item = Value> + Unpin {
     let answer = admin
         .response("GET", &format!("{path}?watch=true"), "", "")
         .await;
@@ -133,7 +133,7 @@ async fn watch(admin: &Raw, path: &str) -> impl futures::Stream<Item = Value> + 
     Box::pin(lines.flat_map(|lines| futures::stream::iter(lines.unwrap())))
 }
 
-async fn within<T>(what: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(10), what)
         .await
         .expect("it happens in time")

@@ -1,6 +1,7 @@
 //! CustomResourceDefinitions as clients see them: made, changed, deleted, and there again after a
 //! restart.
 
+mod conformance;
 mod deletion;
 mod rules;
 
@@ -189,6 +190,20 @@ async fn a_kind_is_scaled_by_its_paths() {
         (&one["spec"]["size"], &one["metadata"]["generation"]),
         (&json!(7), &json!(2))
     );
+    let unset = json!({"metadata": {"annotations": {"a": "b"}}});
+    let mut open = definition(json!({"type": "integer"}));
+    open["metadata"]["name"] = "gadgets.example.org".into();
+    open["spec"]["names"] = json!({"plural": "gadgets", "kind": "Gadget"});
+    let schema = &mut open["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["required"] = json!([]);
+    established(&cluster, open).await;
+    let gadgets = "/apis/example.org/v1/namespaces/default/gadgets";
+    let gadget = json!({"apiVersion": "example.org/v1", "kind": "Gadget", "metadata": {"name": "a"}, "spec": {}});
+    let (code, made) = admin.post(gadgets, gadget).await;
+    assert_eq!(code, 201, "{made}");
+    let (code, answer) = admin.merge(&format!("{gadgets}/a/scale"), unset).await;
+    let why = "the spec replicas field \".spec.size\" cannot be empty";
+    assert_eq!((code, &answer["message"]), (400, &json!(why)));
 }
 
 #[tokio::test]

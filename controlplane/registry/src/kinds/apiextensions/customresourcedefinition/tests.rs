@@ -1,6 +1,8 @@
 //! What a definition is made of, and what is refused. After upstream's `validation_test.go` and
 //! `naming_controller_test.go`, retold.
 
+mod branches;
+
 use serde_json::{Value, json};
 
 use super::*;
