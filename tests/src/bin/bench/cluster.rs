@@ -85,6 +85,9 @@ pub(crate) fn run(sections: &[&str]) -> anyhow::Result<Vec<Row>> {
         if wanted("kinds") {
             bench.kinds()?;
         }
+        if wanted("kinds") || wanted("definitions") {
+            bench.definitions()?;
+        }
         if wanted("workloads") {
             bench.workloads()?;
         }
