@@ -207,8 +207,8 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_delimiter = ',', value_name = "primary|all|CIDR,...")]
     pub(crate) nodeport_addresses: Vec<coracle_agent::config::NodePortAddresses>,
 
-    /// What keeps the rules of Services: iptables; nftables; or auto, which is nftables where the
-    /// kernel has what it takes. A change under load loses no connection.
+    /// What keeps the rules of Services, host ports and masquerade: iptables; nftables; or auto,
+    /// which is nftables where the kernel has what it takes. A change under load loses no connection.
     #[arg(long, default_value = "auto", value_name = "auto|iptables|nftables")]
     pub(crate) proxy_mode: coracle_agent::config::ProxyMode,
 

@@ -3,6 +3,7 @@
 
 mod bandwidth;
 pub mod cni;
+mod node_rules;
 pub(crate) mod places;
 pub mod port_map;
 pub(crate) mod published;

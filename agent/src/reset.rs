@@ -15,7 +15,7 @@ use coracle_cni::{
 };
 use coracle_netfilter::{
     iptables::{Iptables, IptablesError, untracked},
-    nftables::{policies, services},
+    nftables::{self, node, policies, services},
 };
 use coracle_telemetry::ErrorChain;
 
@@ -148,7 +148,7 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
 type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
 
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
-    let steps: [Step<'_>; 10] = [
+    let steps: [Step<'_>; 11] = [
         (
             "mounts",
             Box::new(|| {
@@ -158,11 +158,15 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
         ),
         (
             "rules",
-            Box::new(|| remove_rules().map_err(|error| error.to_string())),
+            Box::new(remove_rules),
         ),
         (
             "nftables",
             Box::new(|| services::remove().map_err(|error| ErrorChain(&error).to_string())),
+        ),
+        (
+            "nftables of the node",
+            Box::new(|| node::remove().map_err(|error| ErrorChain(&error).to_string())),
         ),
         (
             "policies",
@@ -190,11 +194,23 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
         .collect()
 }
 
-fn remove_rules() -> Result<(), IptablesError> {
-    let iptables = Iptables::find()?;
-    iptables.remove_all(&TABLES, OWN_CHAINS)?;
-    // An earlier run may have used the other one.
-    iptables.clean_other_variant(&TABLES, OWN_CHAINS).map(drop)
+fn remove_rules() -> Result<(), String> {
+    let iptables = match Iptables::find() {
+        Ok(iptables) => iptables,
+        // Where nftables keeps all rules it need not be installed.
+        Err(error) => {
+            return match nftables::has_chains(OWN_CHAINS) {
+                Ok(false) => Ok(()),
+                Ok(true) | Err(_) => Err(error.to_string()),
+            };
+        }
+    };
+    let remove = || -> Result<(), IptablesError> {
+        iptables.remove_all(&TABLES, OWN_CHAINS)?;
+        // An earlier run may have used the other one.
+        iptables.clean_other_variant(&TABLES, OWN_CHAINS).map(drop)
+    };
+    remove().map_err(|error| error.to_string())
 }
 
 fn remove_routes() -> Result<(), String> {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use coracle_netns::{NetNs, NetNsError};
 
-pub use add::{add, prepare};
+pub use add::{add, add_to, prepare};
 pub use check::check;
 pub use del::{del, release};
 pub use gc::gc;

@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, net::Ipv4Addr, path::PathBuf};
 
-use coracle_netfilter::iptables::IptablesError;
+use coracle_netfilter::{engine::EngineError, iptables::IptablesError};
 use coracle_netns::NetNsError;
 use coracle_telemetry::ErrorChain;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,9 @@ pub enum CniError {
     /// The rules could not be written. Code 102.
     #[error("packet filter rules")]
     Iptables(#[from] IptablesError),
+    /// The same, by whatever engine keeps them. Code 102.
+    #[error("packet filter rules")]
+    Rules(#[from] EngineError),
     /// CHECK found something missing. Code 103.
     #[error("check: {what}")]
     CheckFailed {
@@ -106,7 +109,7 @@ impl CniError {
             Self::InvalidConfig { .. } | Self::BridgeAddress { .. } => 7,
             Self::Netlink(_) => 100,
             Self::Exhausted { .. } => 101,
-            Self::Iptables(_) => 102,
+            Self::Iptables(_) | Self::Rules(_) => 102,
             Self::CheckFailed { .. } => 103,
             Self::Unsupported { .. } => 104,
         }

@@ -34,6 +34,6 @@ pub mod skel;
 mod sysctl;
 pub mod veth;
 
-pub use cmd::{Attachment, add, check, del, gc, prepare, release};
+pub use cmd::{Attachment, add, add_to, check, del, gc, prepare, release};
 pub use conf::NetConf;
 pub use error::CniError;

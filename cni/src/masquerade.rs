@@ -13,7 +13,7 @@ use crate::conf::NetConf;
 /// # Errors
 /// [`IptablesError`].
 pub fn ensure(iptables: &Iptables, conf: &NetConf) -> Result<(), IptablesError> {
-    iptables::masquerade::ensure(iptables, &plan(conf))
+    iptables::masquerade::ensure(iptables, &plan(conf)).map(drop)
 }
 
 /// Removes the rules of `conf`'s network.
@@ -24,7 +24,9 @@ pub fn remove(iptables: &Iptables, conf: &NetConf) -> Result<(), IptablesError> 
     iptables::masquerade::remove(iptables, &plan(conf))
 }
 
-fn plan(conf: &NetConf) -> Masquerade {
+/// What the network's pods send out, as a plan.
+#[must_use]
+pub fn plan(conf: &NetConf) -> Masquerade {
     Masquerade {
         network: conf.name.clone(),
         subnet: conf.ipam.subnet.into(),

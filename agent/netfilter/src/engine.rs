@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, error::Error};
 
 use crate::{
     flows::Targets,
+    node::{NodePlan, Part},
     service::{ServiceKey, ServiceView},
 };
 
@@ -18,6 +19,29 @@ impl EngineError {
     pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
         Self(Box::new(error))
     }
+}
+
+/// Keeps a node's own rules equal to a plan. Blocks.
+pub trait NodeEngine: Send + std::fmt::Debug {
+    /// As people call it.
+    fn name(&self) -> &'static str;
+
+    /// Makes the kernel's rules those of the plan, of which `part` is another than at the last call.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the kernel has what it had.
+    fn write(&mut self, plan: &NodePlan, part: Part) -> Result<(), EngineError>;
+
+    /// Compares all of the kernel's rules with the plan, unless nobody has changed any since they
+    /// were found to be right, and writes the difference. The first call takes over what another
+    /// engine has left. Returns whether there was any.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the next call tries again.
+    fn reconcile(&mut self, plan: &NodePlan) -> Result<bool, EngineError>;
+
+    /// Whether somebody has changed any rule of the machine since, as far as looking is cheap.
+    fn is_disturbed(&self) -> bool;
 }
 
 /// A Service that the kernel takes no rules of.

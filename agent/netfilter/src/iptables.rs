@@ -8,7 +8,8 @@
 pub mod envelopes;
 pub mod host_ports;
 pub mod masquerade;
-mod other;
+mod node;
+pub(crate) mod other;
 pub mod plan;
 mod removal;
 pub mod rules;
@@ -26,7 +27,10 @@ use std::{
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-pub use self::writer::{Removal, Writer};
+pub use self::{
+    node::NodeRules,
+    writer::{Removal, Writer},
+};
 
 /// Longer than any small transaction takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -134,6 +138,11 @@ impl Iptables {
             .and_then(|name| name.to_str())
             .is_some_and(|name| name.contains("nft"));
         Ok(Self { restore, save, nft })
+    }
+
+    /// Whether it is the nft variant, whose tables are some of nftables.
+    pub(crate) fn is_nft(&self) -> bool {
+        self.nft
     }
 
     /// Changes whenever somebody changes any rule; `None` where that is not counted (legacy).

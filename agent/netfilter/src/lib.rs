@@ -5,6 +5,7 @@
 //! | [`service`] | the plan: a Service, its ports and the endpoints behind them |
 //! | [`host_port`] | the plan for ports of pods that are published on the node |
 //! | [`masquerade`] | the plan for what pods send out of the cluster |
+//! | [`node`] | the plan for all that a node needs beside Services and policies |
 //! | [`policy`] | the plan for what pods may send and get, and what it does with a packet |
 //! | [`engine`] | what keeps the kernel equal to the plan, whichever way it is told |
 //! | [`nftables`] | the engine over nftables' netlink interface: elements of maps (pure), written by difference |
@@ -26,11 +27,14 @@ pub mod flows;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod generation;
+#[cfg(test)]
+mod ground;
 pub mod host_port;
 pub mod iptables;
 pub mod masquerade;
 mod netlink;
 pub mod nftables;
+pub mod node;
 #[cfg(test)]
 mod packets;
 pub mod policy;
@@ -41,13 +45,13 @@ use coracle_telemetry::ErrorChain;
 
 pub use self::netlink::Family;
 use self::{
-    engine::{EngineError, ServiceEngine},
-    iptables::{Iptables, Writer},
-    nftables::{Services, services},
+    engine::{EngineError, NodeEngine, ServiceEngine},
+    iptables::{Iptables, NodeRules, Writer},
+    nftables::{Node, Services, node as nftables_node, services},
     service::ServiceNetwork,
 };
 
-/// Which engine keeps Services.
+/// Which engine keeps a node's rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ProxyMode {
     /// nftables where the kernel has what it takes, else iptables.
@@ -98,11 +102,37 @@ pub fn service_engine(
     mode: ProxyMode,
     network: ServiceNetwork,
 ) -> Result<Box<dyn ServiceEngine>, EngineError> {
-    let iptables = Iptables::find().map_err(EngineError::new)?;
+    let iptables = Iptables::find();
     Ok(match chosen(mode, &network) {
-        ProxyMode::Nftables => Box::new(Services::new(iptables, network)),
-        ProxyMode::Iptables | ProxyMode::Auto => over_iptables(iptables, network),
+        ProxyMode::Nftables => Box::new(Services::new(iptables.ok(), network)),
+        ProxyMode::Iptables | ProxyMode::Auto => {
+            over_iptables(iptables.map_err(EngineError::new)?, network)
+        }
     })
+}
+
+/// The engine for this machine's own rules: [`ProxyMode::Auto`] asks the kernel. It has written
+/// nothing yet.
+///
+/// # Errors
+/// What it needs is not installed.
+pub fn node_engine(mode: ProxyMode) -> Result<Box<dyn NodeEngine>, EngineError> {
+    let iptables = Iptables::find();
+    let over_nftables = match mode {
+        ProxyMode::Nftables => true,
+        ProxyMode::Iptables => false,
+        ProxyMode::Auto => nftables_node::probe()
+            .inspect_err(|error| {
+                tracing::warn!(error = %ErrorChain(error), "iptables keeps the node's rules: the kernel does not take their nftables table");
+            })
+            .is_ok(),
+    };
+    if over_nftables {
+        return Ok(Box::new(Node::new(iptables.ok())));
+    }
+    let leave_nftables = || nftables_node::remove().map_err(EngineError::new);
+    let iptables = iptables.map_err(EngineError::new)?;
+    Ok(Box::new(NodeRules::new(iptables, leave_nftables)))
 }
 
 fn over_iptables(iptables: Iptables, network: ServiceNetwork) -> Box<dyn ServiceEngine> {

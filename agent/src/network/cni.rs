@@ -18,6 +18,7 @@ mod own;
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
+use coracle_netfilter::{ProxyMode, node::Overlay};
 use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,8 @@ pub struct CniConfig {
     /// MTU of the own network's links; `None` takes that of the node's uplink, less what the
     /// overlay needs, else 1500.
     pub mtu: Option<u32>,
+    /// What keeps the own network's rules.
+    pub rules: ProxyMode,
     /// The node's address: says which link is the uplink. `None`: the one of the default route.
     pub node_ip: Option<IpAddr>,
 }
@@ -126,6 +129,27 @@ impl CniNetwork {
     /// [`NetworkError::Plugin`]: retry.
     pub async fn repair(&self) -> Result<(), NetworkError> {
         self.on_own(|own| own.repair()).await
+    }
+
+    /// Whether others may have removed some of that, as far as looking is cheap.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        match &self.backend {
+            Backend::Configured(_) => false,
+            Backend::Own(own, _) => own.is_disturbed(),
+        }
+    }
+
+    /// Keeps pods from what only nodes write to. Blocks. Without effect where the user configured
+    /// the network.
+    ///
+    /// # Errors
+    /// [`NetworkError::Plugin`]: retry.
+    pub fn set_overlay(&self, overlay: Overlay) -> Result<(), NetworkError> {
+        match &self.backend {
+            Backend::Configured(_) => Ok(()),
+            Backend::Own(own, _) => own.set_overlay(overlay),
+        }
     }
 
     /// Releases what belongs to sandboxes not in `valid`: for the agent's start, after it has seen

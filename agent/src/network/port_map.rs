@@ -10,18 +10,19 @@ use std::{
     fs, io,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use coracle_cni::netlink::Netlink;
 use coracle_netfilter::{
     conntrack::{self, Flow},
+    engine::EngineError,
     host_port::{HostPort, PodPorts},
-    iptables::{Iptables, IptablesError, host_ports},
     service::Protocol,
 };
 use serde::{Deserialize, Serialize};
 
+use super::node_rules::NodeRules;
 use crate::runtime::types::{PortMapping, SandboxId};
 
 /// What one sandbox publishes.
@@ -65,7 +66,7 @@ fn host_ip(mapping: &PortMapping) -> Option<Ipv4Addr> {
 pub enum PortMapError {
     /// The rules.
     #[error("packet filter rules")]
-    Iptables(#[from] IptablesError),
+    Rules(#[from] EngineError),
     /// The record.
     #[error("remember published ports in {path}")]
     Record {
@@ -80,7 +81,7 @@ pub enum PortMapError {
 impl From<PortMapError> for coracle_cni::CniError {
     fn from(error: PortMapError) -> Self {
         match error {
-            PortMapError::Iptables(error) => error.into(),
+            PortMapError::Rules(error) => error.into(),
             PortMapError::Record { path, source } => Self::Io {
                 operation: "write",
                 path,
@@ -95,12 +96,19 @@ impl From<PortMapError> for coracle_cni::CniError {
 pub struct PortMaps {
     dir: PathBuf,
     published: Mutex<BTreeMap<String, Published>>,
+    rules: Arc<NodeRules>,
 }
 
-impl PortMaps {
+/// What was remembered of published ports.
+#[derive(Debug)]
+pub(super) struct Remembered {
+    dir: PathBuf,
+    published: BTreeMap<String, Published>,
+}
+
+impl Remembered {
     /// Reads what an earlier run remembered in `dir`. Changes nothing.
-    #[must_use]
-    pub fn load(dir: PathBuf) -> Self {
+    pub(super) fn load(dir: PathBuf) -> Self {
         let published = fs::read_dir(&dir)
             .into_iter()
             .flatten()
@@ -113,9 +121,22 @@ impl PortMaps {
                 ))
             })
             .collect();
+        Self { dir, published }
+    }
+
+    /// As the rules have it.
+    pub(super) fn plan(&self) -> Vec<PodPorts> {
+        plan(&self.published)
+    }
+}
+
+impl PortMaps {
+    /// Goes on from what was remembered, which `rules` have been told.
+    pub(super) fn new(remembered: Remembered, rules: Arc<NodeRules>) -> Self {
         Self {
-            dir,
-            published: Mutex::new(published),
+            dir: remembered.dir,
+            published: Mutex::new(remembered.published),
+            rules,
         }
     }
 
@@ -144,7 +165,7 @@ impl PortMaps {
             source,
         })?;
         published.insert(id.0.clone(), entry);
-        apply(&published).inspect_err(|_| {
+        self.apply(&published).inspect_err(|_| {
             published.remove(&id.0);
             // The rules' error is the one to tell; a record without rules is dropped by `retain`.
             let _ = remove(&path);
@@ -163,7 +184,7 @@ impl PortMaps {
         let Some(entry) = published.remove(&id.0) else {
             return Ok(());
         };
-        if let Err(error) = apply(&published) {
+        if let Err(error) = self.apply(&published) {
             published.insert(id.0.clone(), entry);
             return Err(error.into());
         }
@@ -186,16 +207,8 @@ impl PortMaps {
             .try_for_each(|id| self.withdraw(&SandboxId(id)))
     }
 
-    /// Writes the rules again if they were changed by others.
-    ///
-    /// # Errors
-    /// [`PortMapError`].
-    pub fn repair(&self) -> Result<(), PortMapError> {
-        let published = self.lock();
-        if published.is_empty() {
-            return Ok(());
-        }
-        Ok(apply(&published)?)
+    fn apply(&self, published: &BTreeMap<String, Published>) -> Result<(), EngineError> {
+        self.rules.set_host_ports(plan(published))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Published>> {
@@ -217,9 +230,9 @@ fn remove(path: &Path) -> Result<(), PortMapError> {
     }
 }
 
-fn apply(published: &BTreeMap<String, Published>) -> Result<(), IptablesError> {
-    let pods: Vec<PodPorts> = published.iter().map(|(id, entry)| entry.plan(id)).collect();
-    host_ports::ensure(&Iptables::find()?, &pods)
+fn plan(published: &BTreeMap<String, Published>) -> Vec<PodPorts> {
+    let pods = published.iter().map(|(id, entry)| entry.plan(id));
+    pods.collect()
 }
 
 /// Deletes the UDP flows to published ports that `wrong` chooses. A flow lives as long as its

@@ -8,11 +8,12 @@
 //! ([`coracle_api::pod_network`]). Not for foreign networks, which keep routes of their own.
 
 mod plan;
+mod sync;
 pub(crate) mod vxlan;
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -22,9 +23,7 @@ use coracle_client::{
     cache::{Cache, Change, Key},
     feed::Feed,
 };
-use coracle_cni::netlink::{
-    AddressFamily, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage,
-};
+use coracle_cni::netlink::{Netlink, NetlinkError, Request, RouteNetlinkMessage};
 use coracle_telemetry::{Backoff, ErrorChain};
 use ipnet::{IpNet, Ipv4Net};
 use nix::errno::Errno;
@@ -34,20 +33,20 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::plan::{Plan, Ways};
+use self::sync::{Wanted, sync};
 use crate::{
     informers::{Informers, NodeNetwork, SeenNode},
-    network::{OVERLAY_OVERHEAD, cni::CniNetwork},
+    network::cni::CniNetwork,
 };
 
 /// Marks Coracle's routes (`ip route show proto 67`); free in iproute2's rt_protos.
 pub const PROTOCOL: u8 = 67;
 
-/// Of an uplink that says nothing.
-const DEFAULT_MTU: u32 = 1500;
-
 /// First wait after a failure; doubled up to the repair interval.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether somebody has removed rules; that costs microseconds.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What [`run`] needs to know.
 #[derive(Debug, Clone)]
@@ -125,11 +124,13 @@ pub async fn run(
     let interval = config.repair_interval;
     let mut retry = Backoff::new(RETRY_DELAY, interval);
     let mut keeper = Keeper {
+        looks: Backoff::new(LOOK_INTERVAL, interval.max(LOOK_INTERVAL)),
         config,
         told: PodNetwork::default(),
         taken: Vec::new(),
     };
     let mut next = Instant::now() + interval;
+    let mut look = Instant::now() + LOOK_INTERVAL;
     let mut listed = false;
     loop {
         let is_due = tokio::select! {
@@ -142,6 +143,12 @@ pub async fn run(
             () = source.feed.changed(), if listed => true,
             () = keeper.config.rules_lost.notified() => {
                 keeper.repair().await;
+                false
+            }
+            // Also before anybody has told of nodes: the server may be away.
+            () = sleep_until(look) => {
+                let pause = keeper.look().await;
+                look = Instant::now() + pause;
                 false
             }
             () = sleep_until(next) => {
@@ -165,6 +172,8 @@ pub async fn run(
 /// What is remembered between two comparisons.
 struct Keeper {
     config: RoutesConfig,
+    /// Between looks whose repair fails.
+    looks: Backoff,
     /// What the server told last, if it could be read.
     told: PodNetwork,
     /// Destinations that somebody else routes, told once.
@@ -172,12 +181,25 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn repair(&self) {
+    /// Returns whether all is as it should be.
+    async fn repair(&self) -> bool {
         if let Some(network) = &self.config.network
             && let Err(error) = network.repair().await
         {
             tracing::warn!(error = %ErrorChain(&error), "cannot repair the pod network; trying again");
+            return false;
         }
+        true
+    }
+
+    /// Repairs what others have removed. Returns when to look again.
+    async fn look(&mut self) -> Duration {
+        let network = self.config.network.as_ref();
+        if network.is_some_and(|network| network.is_disturbed()) && !self.repair().await {
+            return self.looks.pause();
+        }
+        self.looks.reset();
+        LOOK_INTERVAL
     }
 
     /// Returns whether everything is as it should be.
@@ -199,6 +221,7 @@ impl Keeper {
                 .ok()
                 .or(self.config.cluster_cidr),
             told: self.told.clone(),
+            network: self.config.network.clone(),
         };
         let outcome = match tokio::task::spawn_blocking(move || sync(&wanted)).await {
             Ok(Ok(outcome)) => outcome,
@@ -265,114 +288,6 @@ impl Keeper {
         }
         self.told = told;
     }
-}
-
-/// What routes are made of.
-struct Wanted {
-    others: Vec<NodeNetwork>,
-    node_ip: Option<IpAddr>,
-    own_cidr: Option<Ipv4Net>,
-    /// All pods' addresses.
-    pods: Option<IpNet>,
-    told: PodNetwork,
-}
-
-/// What came of it.
-struct Outcome {
-    /// Addresses of the nodes that know this one's pods.
-    near: Vec<Ipv4Addr>,
-    /// Destinations that somebody else routes.
-    taken: Vec<Ipv4Net>,
-    /// What the way to other nodes takes of every packet.
-    overhead: u32,
-}
-
-fn sync(wanted: &Wanted) -> Result<Outcome, NetlinkError> {
-    let mut netlink = Netlink::open()?;
-    let addresses = netlink.addresses()?;
-    let ways = Ways::choose(wanted.told.mode, &wanted.others, wanted.node_ip, &addresses);
-    let mut requests = Vec::new();
-    let mut routes = ways.direct;
-    let mut overlay = None;
-    if let (false, Some(IpAddr::V4(local)), Some(own_cidr)) =
-        (ways.overlay.is_empty(), wanted.node_ip, wanted.own_cidr)
-    {
-        let uplink = addresses
-            .iter()
-            .find(|(_, net)| net.addr() == local)
-            .map(|(index, _)| *index);
-        let mtu = netlink
-            .links()?
-            .iter()
-            .find(|link| Some(link.index) == uplink)
-            .map_or(DEFAULT_MTU, |link| link.mtu);
-        let wanted_link = vxlan::Wanted {
-            local,
-            own_cidr,
-            uplink_mtu: mtu,
-            port: wanted.told.vxlan_port,
-        };
-        let link = vxlan::ensure_link(&mut netlink, &wanted_link)?;
-        overlay = Some(link.index);
-        vxlan::keep_pods_out(wanted.pods.map(|pods| (pods, wanted_link.port)));
-        for family in [AddressFamily::Inet, AddressFamily::Bridge] {
-            let present = netlink.neighbours(link.index, family)?;
-            requests.extend(vxlan::difference(
-                &ways.overlay,
-                &present,
-                link.index,
-                family,
-            ));
-        }
-        routes.extend(
-            ways.overlay
-                .iter()
-                .map(|peer| vxlan::route(peer, link.index)),
-        );
-    } else if ways.overlay.is_empty() && netlink.link(vxlan::LINK)?.is_some() {
-        vxlan::remove_link(&mut netlink)?;
-        vxlan::keep_pods_out(None);
-    }
-    let plan = Plan::new(routes, &netlink.routes()?);
-    requests.extend(plan_requests(&plan, overlay));
-    netlink.batch(requests)?;
-    let overhead = if overlay.is_some() {
-        OVERLAY_OVERHEAD
-    } else {
-        0
-    };
-    Ok(Outcome {
-        near: ways.near,
-        taken: plan.taken,
-        overhead,
-    })
-}
-
-fn plan_requests(plan: &Plan, overlay: Option<u32>) -> Vec<Request> {
-    let message = |route: &Route| {
-        tracing::info!(cidr = %route.destination, gateway = ?route.gateway, "route the pods of a node");
-        let onlink = overlay.is_some() && route.interface == overlay;
-        RouteNetlinkMessage::NewRoute(if onlink {
-            vxlan::route_message(route)
-        } else {
-            route.message()
-        })
-    };
-    // Somebody else may be quicker: the next comparison sees his route.
-    let missing = plan
-        .missing
-        .iter()
-        .map(|r| Request::create("add a route", message(r)).tolerate(&[Errno::EEXIST]));
-    let changed = plan
-        .changed
-        .iter()
-        .map(|route| Request::replace("change a route", message(route)));
-    let wrong = plan.wrong.iter().map(|route| {
-        tracing::info!(cidr = %route.destination, "remove the route to the pods of a node that is gone");
-        let request = Request::change("remove a route", RouteNetlinkMessage::DelRoute(route.message()));
-        request.tolerate(&[Errno::ESRCH])
-    });
-    missing.chain(changed).chain(wrong).collect()
 }
 
 /// Removes every route and the overlay: for nodes that were given a foreign network.

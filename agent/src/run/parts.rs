@@ -82,6 +82,7 @@ pub(crate) async fn real_parts(
         cluster_cidrs: config.cluster_cidr.into_iter().collect(),
         bridge: config.bridge.clone(),
         mtu: None,
+        rules: config.proxy_mode,
         node_ip: Some(config.node_ip),
     });
     let (guard, heard) = Guard::new();

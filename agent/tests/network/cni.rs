@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod chain;
+mod engines;
 mod former;
 mod host_ports;
 mod plugins;
@@ -20,8 +21,18 @@ use coracle_agent::{
     runtime::types::PortMapping,
 };
 use coracle_cni::{netlink::Netlink, veth};
+use coracle_netfilter::ProxyMode;
 
-use crate::harness::{Node, ask, ask_udp, lab, note, serve, wait_for};
+use crate::harness::{Node, ask, ask_udp, lab, lab_by, note, serve, wait_for};
+
+for_each_engine!(
+    teardown_leaves_no_link_address_or_rule,
+    a_published_port_leads_to_the_pod_from_outside_and_from_itself,
+    pods_are_masqueraded_to_strangers_only,
+    the_next_agent_knows_the_network_and_collects_vanished_sandboxes,
+    udp_clients_of_a_published_port_follow_it_to_the_next_pod,
+    an_add_that_nobody_waits_for_any_more_leaves_nothing,
+);
 
 fn published(host_port: u16) -> Vec<PortMapping> {
     vec![PortMapping {
@@ -68,16 +79,13 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn teardown_leaves_no_link_address_or_rule() {
-    let Some(lab) = lab("teardown") else { return };
+fn teardown_leaves_no_link_address_or_rule(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "teardown") else {
+        return;
+    };
     let node = lab.node(1);
     let network = node.ready_network();
-    let clean = node
-        .iptables_save()
-        .lines()
-        .filter(|l| !l.starts_with('#'))
-        .count();
+    let clean = node.node_rules();
     let started = Instant::now();
     let pod = node.pod(&network, "a", published(8081));
     note(&format!(
@@ -109,17 +117,15 @@ fn teardown_leaves_no_link_address_or_rule() {
         });
     }
     wait_for("links are gone", || links(&node).is_empty());
-    let left = node.iptables_save();
-    assert_eq!(
-        left.lines().filter(|l| !l.starts_with('#')).count(),
-        clean,
-        "{left}"
-    );
+    wait_for("its rules are gone", || {
+        node.node_rules().lines().count() == clean.lines().count()
+    });
 }
 
-#[test]
-fn a_published_port_leads_to_the_pod_from_outside_and_from_itself() {
-    let Some(lab) = lab("hostport") else { return };
+fn a_published_port_leads_to_the_pod_from_outside_and_from_itself(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "hostport") else {
+        return;
+    };
     let (node, outside) = (lab.node(1), lab.node(2));
     let network = node.ready_network();
     let pod = node.pod(&network, "a", published(8081));
@@ -137,14 +143,7 @@ fn a_published_port_leads_to_the_pod_from_outside_and_from_itself() {
     assert_eq!(ask(&node.ns, "198.18.0.1:8081").unwrap().0, "a");
     // Known to the next agent, and written again when flushed.
     let next = node.network();
-    node.ns
-        .run(|| {
-            coracle_netfilter::iptables::Iptables::find()
-                .unwrap()
-                .restore("*nat\n-F CORACLE-HOSTPORTS\nCOMMIT\n")
-                .unwrap()
-        })
-        .unwrap();
+    node.flush_host_ports();
     assert_eq!(
         ask(&outside.ns, "198.18.0.1:8081").unwrap_err().kind(),
         ErrorKind::ConnectionRefused
@@ -153,9 +152,10 @@ fn a_published_port_leads_to_the_pod_from_outside_and_from_itself() {
     assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap().0, "a");
 }
 
-#[test]
-fn pods_are_masqueraded_to_strangers_only() {
-    let Some(lab) = lab("strangers") else { return };
+fn pods_are_masqueraded_to_strangers_only(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "strangers") else {
+        return;
+    };
     let (node, stranger, peer) = (lab.node(1), lab.node(2), lab.node(3));
     let network = node.ready_network();
     node.block_on(network.set_node_addresses(vec![node.address.into(), peer.address.into()]))
@@ -175,9 +175,10 @@ fn pods_are_masqueraded_to_strangers_only() {
     );
 }
 
-#[test]
-fn the_next_agent_knows_the_network_and_collects_vanished_sandboxes() {
-    let Some(lab) = lab("again") else { return };
+fn the_next_agent_knows_the_network_and_collects_vanished_sandboxes(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "again") else {
+        return;
+    };
     let node = lab.node(1);
     let network = node.network();
     assert!(matches!(
@@ -204,24 +205,14 @@ fn the_next_agent_knows_the_network_and_collects_vanished_sandboxes() {
         [veth::host_name(&kept.request.sandbox_id.0, "eth0")]
     );
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 1);
-    assert!(!node.iptables_save().contains("8082"));
+    assert!(!node.node_rules().contains("8082"));
     drop(gone);
 }
 
-#[test]
-fn a_published_port_leaves_the_nodes_own_daemons_to_their_local_clients() {
-    let Some(lab) = lab("daemon") else { return };
-    let node = lab.node(1);
-    let network = node.ready_network();
-    let pod = node.pod(&network, "a", published(8080));
-    let (_server, _daemon) = (pod.serve("pod"), serve(&node.ns, "daemon"));
-    assert_eq!(ask(&node.ns, "127.0.0.1:8080").unwrap().0, "daemon");
-    assert_eq!(ask(&node.ns, "198.18.0.1:8080").unwrap().0, "pod");
-}
-
-#[test]
-fn udp_clients_of_a_published_port_follow_it_to_the_next_pod() {
-    let Some(lab) = lab("hostudp") else { return };
+fn udp_clients_of_a_published_port_follow_it_to_the_next_pod(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "hostudp") else {
+        return;
+    };
     let (node, outside) = (lab.node(1), lab.node(2));
     let network = node.ready_network();
     let mut udp = published(8081);
@@ -282,9 +273,10 @@ fn an_address_is_given_to_nobody_while_its_link_is_there() {
     assert_eq!(links(&node).len(), 5);
 }
 
-#[test]
-fn an_add_that_nobody_waits_for_any_more_leaves_nothing() {
-    let Some(lab) = lab("late") else { return };
+fn an_add_that_nobody_waits_for_any_more_leaves_nothing(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "late") else {
+        return;
+    };
     let node = lab.node(1);
     let network = node.ready_network();
     let other = node.pod(&network, "a", Vec::new());
@@ -312,7 +304,7 @@ fn an_add_that_nobody_waits_for_any_more_leaves_nothing() {
         [veth::host_name(&other.request.sandbox_id.0, "eth0")]
     );
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 1);
-    assert!(!node.iptables_save().contains("8081"));
+    assert!(!node.node_rules().contains("8081"));
 }
 
 #[test]
@@ -328,6 +320,7 @@ fn pods_of_the_next_agent_get_the_mtu_of_todays_uplink() {
             cluster_cidrs: Vec::new(),
             bridge: "coracle0".into(),
             mtu: None,
+            rules: ProxyMode::Iptables,
             node_ip: Some(node.address.into()),
         })
     };
@@ -363,6 +356,7 @@ fn a_bridge_with_another_address_is_told_with_what_to_do() {
         cluster_cidrs: Vec::new(),
         bridge: "coracle0".into(),
         mtu: None,
+        rules: ProxyMode::Iptables,
         node_ip: Some(node.address.into()),
     });
     node.block_on(anew.set_pod_cidr("10.244.9.0/24".parse().unwrap()))
@@ -371,30 +365,4 @@ fn a_bridge_with_another_address_is_told_with_what_to_do() {
     for part in ["already has address", "10.244.9.1", "coracle reset"] {
         assert!(why.contains(part), "{why}");
     }
-}
-
-/// CVE-2020-8558: published ports and Services work without ever routing 127.0.0.0/8, so no
-/// neighbour reaches what listens on the node's loopback only.
-#[test]
-fn loopback_of_the_node_is_not_routed() {
-    let Some(lab) = lab("loopback") else { return };
-    let node = lab.node(1);
-    let network = node.ready_network();
-    let _pod = node.pod(&network, "a", published(8081));
-    let routed = node.ns.run(|| {
-        let links = std::fs::read_dir("/proc/sys/net/ipv4/conf")
-            .unwrap()
-            .flatten();
-        let values = links.map(|link| {
-            (
-                link.file_name(),
-                std::fs::read_to_string(link.path().join("route_localnet")),
-            )
-        });
-        values
-            .filter(|(_, value)| value.as_ref().unwrap().trim() != "0")
-            .map(|(link, _)| link)
-            .collect::<Vec<_>>()
-    });
-    assert!(routed.unwrap().is_empty());
 }

@@ -16,11 +16,14 @@ use coracle_agent::{
         Question, Verdict, World,
     },
     proxy::Sources,
+    runtime::types::PortMapping,
 };
 use coracle_netfilter::{
     ProxyMode,
+    host_port::HostPort,
     nftables::policies::{NodeNetwork, Policies},
     policy::PolicyKey,
+    service::Protocol,
 };
 use coracle_netns::NetNs;
 use coracle_policy::{
@@ -48,6 +51,23 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// One of two endpoints is not drawn in so many times once in a million tests.
 const DRAWS: usize = 20;
 
+/// What `a` publishes.
+const HOST_PORT: HostPort = HostPort {
+    protocol: Protocol::Tcp,
+    host_ip: None,
+    host_port: 8088,
+    container_port: 8080,
+};
+
+fn published() -> Vec<PortMapping> {
+    vec![PortMapping {
+        host_port: HOST_PORT.host_port,
+        container_port: HOST_PORT.container_port,
+        protocol: HOST_PORT.protocol.as_str().to_owned(),
+        host_ip: String::new(),
+    }]
+}
+
 /// A node with pods that policies speak of, and somebody outside.
 struct Ground {
     node: Node,
@@ -66,7 +86,10 @@ impl Ground {
         lab.register(&[&node]);
         let network = node.ready_network();
         let names = ["a", "b", "client", "quiet"];
-        let pods = names.map(|name| (name, node.pod(&network, name, Vec::new())));
+        let pods = names.map(|name| {
+            let ports = if name == "a" { published() } else { Vec::new() };
+            (name, node.pod(&network, name, ports))
+        });
         let mut servers: Vec<Server> = pods.iter().map(|(name, pod)| pod.serve(name)).collect();
         servers.push(serve(&outside.ns, "outside"));
         let address = |at: usize| pods[at].1.address.to_string();
@@ -153,7 +176,11 @@ impl Ground {
             addresses: vec![pod.address.into()],
             node: self.node.name.clone(),
             host_network: false,
-            host_ports: Vec::new(),
+            host_ports: if *name == "a" {
+                vec![HOST_PORT]
+            } else {
+                Vec::new()
+            },
         });
         let own = KnownNode {
             address: Some(self.node.address),
@@ -329,6 +356,11 @@ fn explanations_are_what_the_kernel_does(mode: ProxyMode) {
         ("node", "svc/web", Arrives),
         ("node", "svc/empty", Refused),
         ("198.18.0.3", "node:30080", Depends),
+        ("198.18.0.3", "node:8088", Arrives),
+        ("node", "node:8088", Arrives),
+        ("default/client", "node:8088", Arrives),
+        ("default/quiet", "node:8088", Dropped),
+        ("default/a", "node:8088", Arrives),
         ("default/client", "node:30080", Arrives),
         ("198.18.0.3", "203.0.113.8:80", Dropped),
         ("198.18.0.3", "203.0.113.9:80", Arrives),

@@ -195,6 +195,11 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn network(&self) -> CniNetwork {
+        self.network_by(self.mode)
+    }
+
+    /// The same with a chosen engine.
+    pub(crate) fn network_by(&self, rules: ProxyMode) -> CniNetwork {
         CniNetwork::new(CniConfig {
             conf_dir: None,
             chain_dir: None,
@@ -203,6 +208,7 @@ impl Node {
             cluster_cidrs: vec![CLUSTER_CIDR.parse().unwrap()],
             bridge: "coracle0".into(),
             mtu: None,
+            rules,
             node_ip: Some(self.address.into()),
         })
     }
@@ -218,7 +224,12 @@ impl Node {
 
     /// Own network with its podCIDR.
     pub(crate) fn ready_network(&self) -> CniNetwork {
-        let network = self.network();
+        self.ready_network_by(self.mode)
+    }
+
+    /// The same with a chosen engine.
+    pub(crate) fn ready_network_by(&self, rules: ProxyMode) -> CniNetwork {
+        let network = self.network_by(rules);
         self.block_on(network.set_pod_cidr(self.pod_cidr().parse().unwrap()))
             .unwrap();
         network
@@ -259,12 +270,17 @@ impl Node {
 
     /// Runs the route keeper until the value is dropped.
     pub(crate) fn routes(&self, network: Option<CniNetwork>) -> Running {
+        self.routes_repaired(network, Duration::from_millis(200))
+    }
+
+    /// The same with another interval between regular comparisons.
+    pub(crate) fn routes_repaired(&self, network: Option<CniNetwork>, repair: Duration) -> Running {
         let config = RoutesConfig {
             node_name: self.name.clone(),
             node_ip: Some(self.address.into()),
             network: network.map(Arc::new),
             cluster_cidr: Some(CLUSTER_CIDR.parse().unwrap()),
-            repair_interval: Duration::from_millis(200),
+            repair_interval: repair,
             rules_lost: Arc::default(),
         };
         self.spawn(move |mut informers, shutdown| {

@@ -25,6 +25,19 @@ use crate::{
 /// # Errors
 /// See [`CniError`].
 pub fn add(attachment: &Attachment, conf: &NetConf) -> Result<CniResult, CniError> {
+    add_to(attachment, conf, prepare)
+}
+
+/// The same where somebody else keeps what all pods of the node share: makes it, if the bridge is
+/// not there.
+///
+/// # Errors
+/// See [`CniError`].
+pub fn add_to(
+    attachment: &Attachment,
+    conf: &NetConf,
+    prepare: impl FnOnce(&mut Netlink, &NetConf) -> Result<Link, CniError>,
+) -> Result<CniResult, CniError> {
     let netns = attachment.open_netns()?;
     let mut netlink = Netlink::open()?;
     let bridge = match bridge::find(&mut netlink, conf)? {

@@ -4,7 +4,8 @@
 //! under its address, to others.
 //!
 //! ```text
-//! raw PREROUTING -> CORACLE-OVERLAY: -s PODS --dport PORT, to this machine or not to PODS -> DROP
+//! raw PREROUTING, mangle INPUT, FORWARD -> CORACLE-OVERLAY:
+//!     -s PODS --dport PORT, to this machine or not to PODS -> DROP
 //! ```
 
 use std::collections::BTreeMap;
@@ -13,22 +14,33 @@ use ipnet::IpNet;
 
 use super::{
     Iptables, IptablesError,
+    other::is_in_legacy,
     plan::{Chain, Desired, Jump},
 };
 
-const TABLE: &str = "raw";
+/// Before and after a packet may be translated to there, by a Service.
+pub(crate) const TABLES: [(&str, &[&str]); 2] =
+    [("raw", &["PREROUTING"]), ("mangle", &["INPUT", "FORWARD"])];
 const CHAIN: &str = "CORACLE-OVERLAY";
 
 /// Keeps what has addresses of `pods` away from the overlay's UDP `port`; without an overlay,
-/// leaves nothing of it.
+/// leaves nothing of it. Returns whether it wrote.
 ///
 /// # Errors
 /// [`IptablesError`].
-pub fn ensure(iptables: &Iptables, overlay: Option<(IpNet, u16)>) -> Result<(), IptablesError> {
-    iptables.ensure(TABLE, &plan(overlay)).map(drop)
+pub fn ensure(iptables: &Iptables, overlay: Option<(IpNet, u16)>) -> Result<bool, IptablesError> {
+    let mut wrote = false;
+    for (table, hooks) in TABLES {
+        // Asking for a table of the legacy variant would load its modules.
+        if overlay.is_none() && !iptables.is_nft() && !is_in_legacy(table) {
+            continue;
+        }
+        wrote |= iptables.ensure(table, &plan(overlay, hooks))?;
+    }
+    Ok(wrote)
 }
 
-fn plan(overlay: Option<(IpNet, u16)>) -> Desired {
+pub(crate) fn plan(overlay: Option<(IpNet, u16)>, hooks: &[&'static str]) -> Desired {
     let mut desired = Desired {
         owned_prefixes: vec![CHAIN],
         ..Desired::default()
@@ -42,11 +54,12 @@ fn plan(overlay: Option<(IpNet, u16)>) -> Desired {
         format!("-s {pods} ! -d {pods} {to_port} -j DROP"),
     ];
     desired.chains = BTreeMap::from([(CHAIN.to_owned(), Chain::sequence(rules))]);
-    desired.jumps = vec![Jump {
-        from: "PREROUTING",
+    let jumps = hooks.iter().map(|from| Jump {
+        from,
         rule: format!("-j {CHAIN}"),
         first: false,
-    }];
+    });
+    desired.jumps = jumps.collect();
     desired
 }
 
@@ -58,15 +71,22 @@ mod tests {
     #[test]
     fn pods_send_no_envelopes() {
         let overlay = Some(("10.244.0.0/16".parse().unwrap(), 8472));
-        let text = transaction(TABLE, &reconcile(&Chains::new(), &plan(overlay)));
+        let text = |(table, hooks)| {
+            let changes = reconcile(&Chains::new(), &plan(overlay, hooks));
+            transaction(table, &changes)
+        };
+        let text = TABLES.map(text).concat();
         for rule in [
             "-A CORACLE-OVERLAY -s 10.244.0.0/16 -p udp -m udp --dport 8472 -m addrtype --dst-type LOCAL -j DROP",
             "-A CORACLE-OVERLAY -s 10.244.0.0/16 ! -d 10.244.0.0/16 -p udp -m udp --dport 8472 -j DROP",
             "-A PREROUTING -j CORACLE-OVERLAY",
+            "-A INPUT -j CORACLE-OVERLAY",
+            "-A FORWARD -j CORACLE-OVERLAY",
         ] {
             assert!(text.contains(rule), "{rule}: {text}");
         }
-        let none = transaction(TABLE, &reconcile(&Chains::new(), &plan(None)));
+        let (table, hooks) = TABLES[0];
+        let none = transaction(table, &reconcile(&Chains::new(), &plan(None, hooks)));
         assert_eq!(none, "");
     }
 }

@@ -17,15 +17,15 @@ use crate::host_port::PodPorts;
 const DISPATCH: &str = "CORACLE-HOSTPORTS";
 const MASQ: &str = "CORACLE-HP-MASQ";
 
-/// Publishes these ports and no others: writes the difference.
+/// Publishes these ports and no others: writes the difference. Returns whether there was any.
 ///
 /// # Errors
 /// [`IptablesError`].
-pub fn ensure(iptables: &Iptables, pods: &[PodPorts]) -> Result<(), IptablesError> {
-    iptables.ensure("nat", &plan(pods)).map(drop)
+pub fn ensure(iptables: &Iptables, pods: &[PodPorts]) -> Result<bool, IptablesError> {
+    iptables.ensure("nat", &plan(pods))
 }
 
-fn plan(pods: &[PodPorts]) -> Desired {
+pub(crate) fn plan(pods: &[PodPorts]) -> Desired {
     // `CORACLE-HOSTPORTS` does not start with this, so it is owned by name as well.
     let mut desired = Desired {
         owned_prefixes: vec!["CORACLE-HP-", DISPATCH],

@@ -21,23 +21,21 @@ use crate::masquerade::Masquerade;
 const MASQ: &str = "CORACLE-MASQ";
 const FORWARD: &str = "CORACLE-CNI";
 
-/// Writes what is missing of a network's rules. Idempotent; takes some milliseconds.
+/// Writes what is missing of a network's rules. Idempotent; takes some milliseconds. Returns
+/// whether anything was.
 ///
 /// # Errors
 /// [`IptablesError`].
-pub fn ensure(iptables: &Iptables, wanted: &Masquerade) -> Result<(), IptablesError> {
-    let actual = Tables {
-        nat: plan::parse(&iptables.save("nat")?),
-        filter: plan::parse(&iptables.save("filter")?),
-    };
-    let (nat, filter) = plan_rules(wanted, &actual);
-    let text = plan::transaction("nat", &plan::reconcile(&actual.nat, &nat))
-        + &plan::transaction("filter", &plan::reconcile(&actual.filter, &filter));
+pub fn ensure(iptables: &Iptables, wanted: &Masquerade) -> Result<bool, IptablesError> {
+    let nat = plan::parse(&iptables.save("nat")?);
+    let filter = plan::parse(&iptables.save("filter")?);
+    let translated = plan::reconcile(&nat, &translation(wanted, &nat));
+    let permitted = plan::reconcile(&filter, &permission(wanted, &filter));
+    let text = plan::transaction("nat", &translated) + &plan::transaction("filter", &permitted);
     if text.is_empty() {
-        Ok(())
-    } else {
-        iptables.restore(&text)
+        return Ok(false);
     }
+    iptables.restore(&text).map(|()| true)
 }
 
 /// Removes a network's rules.
@@ -57,11 +55,6 @@ pub fn remove(iptables: &Iptables, wanted: &Masquerade) -> Result<(), IptablesEr
     }
 }
 
-struct Tables {
-    nat: Chains,
-    filter: Chains,
-}
-
 fn chain_name(network: &str) -> String {
     let digest: String = Sha256::digest(network)[..5]
         .iter()
@@ -70,13 +63,14 @@ fn chain_name(network: &str) -> String {
     format!("{MASQ}-{digest}")
 }
 
-fn plan_rules(wanted: &Masquerade, actual: &Tables) -> (Desired, Desired) {
+/// What the nat table shall have, beside what it has of other networks.
+fn translation(wanted: &Masquerade, actual: &Chains) -> Desired {
     let own = chain_name(&wanted.network);
     let subnet = wanted.subnet.trunc();
     let mut nat = Desired::default();
     if wanted.translate {
         // Several networks share the first chain: rules of others in it stay.
-        let mut dispatch = others(&actual.nat, MASQ, |rule| {
+        let mut dispatch = others(actual, MASQ, |rule| {
             plan::target(rule) == Some(own.as_str())
         });
         dispatch.push(format!("-s {subnet} -j {own}"));
@@ -100,15 +94,19 @@ fn plan_rules(wanted: &Masquerade, actual: &Tables) -> (Desired, Desired) {
             first: false,
         });
     }
+    nat
+}
+
+/// What the filter table shall have, beside what it has of other networks.
+pub(crate) fn permission(wanted: &Masquerade, actual: &Chains) -> Desired {
+    let subnet = wanted.subnet.trunc();
     let wanted = [
         format!("-s {subnet} -j ACCEPT"),
         format!("-d {subnet} -j ACCEPT"),
     ];
-    let mut accepted = others(&actual.filter, FORWARD, |rule| {
-        wanted.iter().any(|w| w == rule)
-    });
+    let mut accepted = others(actual, FORWARD, |rule| wanted.iter().any(|w| w == rule));
     accepted.extend(wanted);
-    let filter = Desired {
+    Desired {
         chains: BTreeMap::from([(FORWARD.to_owned(), Chain::set(accepted))]),
         jumps: vec![Jump {
             from: "FORWARD",
@@ -116,11 +114,11 @@ fn plan_rules(wanted: &Masquerade, actual: &Tables) -> (Desired, Desired) {
             first: false,
         }],
         owned_prefixes: Vec::new(),
-    };
-    (nat, filter)
+    }
 }
 
-fn plan_removal(wanted: &Masquerade, actual: &Chains) -> plan::Changes {
+/// What takes a network's rules out of a table.
+pub(crate) fn plan_removal(wanted: &Masquerade, actual: &Chains) -> plan::Changes {
     let own = chain_name(&wanted.network);
     let subnet = format!("{}", wanted.subnet.trunc());
     let mut changes = plan::Changes::default();
@@ -176,11 +174,7 @@ mod tests {
 
     #[test]
     fn cluster_and_nodes_are_left_alone_and_the_rest_is_masqueraded() {
-        let actual = Tables {
-            nat: Chains::new(),
-            filter: Chains::new(),
-        };
-        let (nat, _) = plan_rules(&network("a", "10.244.1.0/24"), &actual);
+        let nat = translation(&network("a", "10.244.1.0/24"), &Chains::new());
         let own = chain_name("a");
         assert!(own.len() <= 28, "chain names are at most 28 characters");
         assert_eq!(
@@ -201,13 +195,12 @@ mod tests {
 
     #[test]
     fn two_networks_do_not_disturb_each_other() {
-        let mut actual = Tables {
-            nat: Chains::new(),
-            filter: Chains::new(),
-        };
+        let (mut nat, mut filter) = (Chains::new(), Chains::new());
         for (name, subnet) in [("a", "10.244.1.0/24"), ("b", "10.244.2.0/24")] {
-            let (nat, filter) = plan_rules(&network(name, subnet), &actual);
-            for (table, desired) in [(&mut actual.nat, nat), (&mut actual.filter, filter)] {
+            let network = network(name, subnet);
+            let translated = translation(&network, &nat);
+            let permitted = permission(&network, &filter);
+            for (table, desired) in [(&mut nat, translated), (&mut filter, permitted)] {
                 for jump in desired.jumps {
                     table
                         .entry(jump.from.into())
@@ -221,12 +214,12 @@ mod tests {
                 );
             }
         }
-        assert_eq!(actual.nat[MASQ].len(), 2);
-        assert_eq!(actual.filter[FORWARD].len(), 4);
-        let first = plan_removal(&network("a", "10.244.1.0/24"), &actual.nat);
+        assert_eq!(nat[MASQ].len(), 2);
+        assert_eq!(filter[FORWARD].len(), 4);
+        let first = plan_removal(&network("a", "10.244.1.0/24"), &nat);
         assert_eq!(first.deleted, [chain_name("a")]);
-        actual.nat.get_mut(MASQ).unwrap().remove(0);
-        let last = plan_removal(&network("b", "10.244.2.0/24"), &actual.nat);
+        nat.get_mut(MASQ).unwrap().remove(0);
+        let last = plan_removal(&network("b", "10.244.2.0/24"), &nat);
         assert_eq!(last.deleted, [MASQ.to_owned(), chain_name("b")]);
     }
 }

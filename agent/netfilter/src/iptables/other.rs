@@ -11,6 +11,12 @@ use super::{Iptables, IptablesError, plan::Desired};
 /// has none.
 const LEGACY_TABLES: &str = "/proc/thread-self/net/ip_tables_names";
 
+/// Whether the legacy variant has this table: asking itself would load its modules.
+pub(crate) fn is_in_legacy(table: &str) -> bool {
+    let tables = fs::read_to_string(LEGACY_TABLES).unwrap_or_default();
+    tables.lines().any(|name| name == table)
+}
+
 impl Iptables {
     /// Removes every chain whose name starts with `prefix`, and the ways there, from the other
     /// variant's `tables`. Returns whether there were any. Does nothing where the other variant is
@@ -26,9 +32,7 @@ impl Iptables {
         let Ok(other) = Self::variant(!self.nft) else {
             return Ok(false);
         };
-        // Asking the legacy variant would load its modules.
-        let legacy = fs::read_to_string(LEGACY_TABLES).unwrap_or_default();
-        let used = |table: &str| other.nft || legacy.lines().any(|name| name == table);
+        let used = |table: &str| other.nft || is_in_legacy(table);
         let nothing = Desired {
             owned_prefixes: vec![prefix],
             ..Desired::default()

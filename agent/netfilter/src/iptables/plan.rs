@@ -112,6 +112,15 @@ impl Changes {
         self.declared.is_empty() && self.rules.is_empty() && self.deleted.is_empty()
     }
 
+    /// These and those.
+    #[must_use]
+    pub fn and(mut self, more: Self) -> Self {
+        self.declared.extend(more.declared);
+        self.rules.extend(more.rules);
+        self.deleted.extend(more.deleted);
+        self
+    }
+
     /// Makes or rewrites a chain.
     pub fn write_chain(&mut self, name: &str, rules: &[String]) {
         self.declared.push(name.to_owned());

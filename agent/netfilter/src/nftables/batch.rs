@@ -140,7 +140,7 @@ impl Batch {
     /// Makes the table if it is not there.
     pub(super) fn add_table(&mut self, table: &Table) {
         self.add(verb::NEW_TABLE, CREATE, table.family, |body| {
-            netlink::text(body, 1, table.name);
+            netlink::text(body, 1, &table.name);
             netlink::number(body, 2, 0);
         });
     }
@@ -148,19 +148,19 @@ impl Batch {
     /// Removes the table, which has to be there, with all that is in it.
     pub(super) fn delete_table(&mut self, table: &Table) {
         self.add(verb::DELETE_TABLE, 0, table.family, |body| {
-            netlink::text(body, 1, table.name);
+            netlink::text(body, 1, &table.name);
         });
     }
 
     pub(super) fn add_set(&mut self, table: &Table, set: &Set, id: u32) {
         self.add(verb::NEW_SET, CREATE, table.family, |body| {
-            set.write(body, table.name, id);
+            set.write(body, &table.name, id);
         });
     }
 
     pub(super) fn delete_set(&mut self, table: &Table, name: &str) {
         self.add(verb::DELETE_SET, 0, table.family, |body| {
-            netlink::text(body, 1, table.name);
+            netlink::text(body, 1, &table.name);
             netlink::text(body, 2, name);
         });
     }
@@ -168,7 +168,7 @@ impl Batch {
     /// Makes the chain if it is not there.
     pub(super) fn add_chain(&mut self, table: &Table, name: &str, hook: Option<&Chain>) {
         self.add(verb::NEW_CHAIN, CREATE, table.family, |body| {
-            netlink::text(body, 1, table.name);
+            netlink::text(body, 1, &table.name);
             netlink::text(body, 3, name);
             if let Some(Chain {
                 kind,
@@ -188,7 +188,7 @@ impl Batch {
 
     pub(super) fn delete_chain(&mut self, table: &Table, name: &str) {
         self.add(verb::DELETE_CHAIN, 0, table.family, |body| {
-            netlink::text(body, 1, table.name);
+            netlink::text(body, 1, &table.name);
             netlink::text(body, 3, name);
         });
     }
@@ -196,7 +196,7 @@ impl Batch {
     /// Removes all rules of a chain, which has to be there.
     pub(super) fn flush_chain(&mut self, table: &Table, chain: &str) {
         self.add(verb::DELETE_RULE, 0, table.family, |body| {
-            netlink::text(body, 1, table.name);
+            netlink::text(body, 1, &table.name);
             netlink::text(body, 2, chain);
         });
     }
@@ -204,7 +204,7 @@ impl Batch {
     /// Adds a rule at the end of a chain.
     pub(super) fn add_rule(&mut self, table: &Table, chain: &str, rule: &[Expression]) {
         self.add(verb::NEW_RULE, CREATE | APPEND, table.family, |body| {
-            netlink::text(body, 1, table.name);
+            netlink::text(body, 1, &table.name);
             netlink::text(body, 2, chain);
             nested(body, 4, |list| {
                 rule.iter().for_each(|expression| expression.write(list));
@@ -242,7 +242,7 @@ impl Batch {
         let mut elements = elements.into_iter().peekable();
         while elements.peek().is_some() {
             self.add(verb, flags, table.family, |body| {
-                netlink::text(body, 1, table.name);
+                netlink::text(body, 1, &table.name);
                 netlink::text(body, 2, set);
                 let most = body.len() + MOST_ELEMENT_BYTES;
                 nested(body, 3, |list| {

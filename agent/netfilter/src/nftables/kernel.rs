@@ -79,7 +79,7 @@ pub(super) fn commit(batch: Batch) -> Result<(), CommitError> {
 /// The elements of a set of a table; none if it is not there.
 pub(super) fn elements(table: &Table, set: &str) -> io::Result<BTreeMap<Key, Data>> {
     let ask = |body: &mut Vec<u8>| {
-        netlink::text(body, 1, table.name);
+        netlink::text(body, 1, &table.name);
         netlink::text(body, 2, set);
     };
     list(
@@ -119,10 +119,27 @@ pub(super) fn removal(table: &Table) -> io::Result<Batch> {
 }
 
 /// In a kernel without nftables there is no table.
-fn is_there(table: &Table) -> io::Result<bool> {
+pub(super) fn is_there(table: &Table) -> io::Result<bool> {
     let all = |_: &mut Vec<u8>| {};
     let found = list(table, verb::GET_TABLE, all, |found: &mut bool, one| {
-        *found |= find_text(one.attributes(), 1).as_deref() == Some(table.name);
+        *found |= find_text(one.attributes(), 1).as_deref() == Some(&*table.name);
+    });
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+        found => found,
+    }
+}
+
+/// Whether any table of IPv4 has a chain whose name starts so.
+pub(super) fn has_chains(prefix: &str) -> io::Result<bool> {
+    let any = Table {
+        family: netlink::Family::Ipv4,
+        name: "".into(),
+    };
+    let all = |_: &mut Vec<u8>| {};
+    let found = list(&any, verb::GET_CHAIN, all, |found: &mut bool, one| {
+        let name = find_text(one.attributes(), 3);
+        *found |= name.is_some_and(|name| name.starts_with(prefix));
     });
     match found {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
@@ -132,7 +149,7 @@ fn is_there(table: &Table) -> io::Result<bool> {
 
 /// Sets, chains and rules of a table; `None` if it is not there.
 pub(super) fn present(table: &Table) -> io::Result<Option<Present>> {
-    let named = |body: &mut Vec<u8>| netlink::text(body, 1, table.name);
+    let named = |body: &mut Vec<u8>| netlink::text(body, 1, &table.name);
     if !is_there(table)? {
         return Ok(None);
     }

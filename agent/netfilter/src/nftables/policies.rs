@@ -31,8 +31,7 @@ use super::{
     batch::Batch,
     kept::Kept,
     kernel::{self, CommitError},
-    table::Layout,
-    transition::{Elements, Held, Wanted, transition},
+    transition::batch_to,
 };
 use crate::{
     generation::Generation,
@@ -242,17 +241,6 @@ impl Policies {
         }
         Ok(differs)
     }
-}
-
-fn batch_to(layout: &Layout, held: Option<&Held>, elements: &Elements) -> Batch {
-    let wanted: Wanted<'_, ()> = elements
-        .iter()
-        .map(|(set, elements)| {
-            let elements = elements.iter().map(|(key, data)| (key, (data, None)));
-            (&**set, elements.collect())
-        })
-        .collect();
-    transition(layout, held, &wanted).into_parts().0
 }
 
 /// Removes the tables; there need not be any.

@@ -36,11 +36,13 @@ use std::{collections::BTreeSet, time::Instant};
 use coracle_telemetry::ErrorChain;
 
 use self::{
-    beside::Beside, book::Book, difference::Difference, parts::TABLE, reading::inherited_order,
+    beside::ServicesBeside, book::Book, difference::Difference, parts::TABLE,
+    reading::inherited_order,
 };
 pub use self::{error::NftablesError, probe::probe};
 use super::{
     batch::Batch,
+    beside::Iptabled,
     kept::Kept,
     kernel::{self, CommitError},
 };
@@ -56,8 +58,8 @@ use crate::{
 #[cfg(feature = "fuzzing")]
 pub(super) fn check(key: &super::batch::Key, data: &super::batch::Data) {
     if let Some((_, endpoint)) = elements::parse_endpoint(key, data) {
-        let value = elements::endpoint_value(&endpoint);
-        assert_eq!(elements::parse_value(&value), Some(endpoint));
+        let value = super::vip::endpoint_value(&endpoint);
+        assert_eq!(super::vip::parse_value(&value), Some(endpoint));
     }
 }
 
@@ -65,7 +67,9 @@ pub(super) fn check(key: &super::batch::Key, data: &super::batch::Data) {
 #[derive(Debug)]
 pub struct Services {
     book: Book,
-    beside: Beside,
+    /// What is left to iptables, and whether it is so.
+    beside: ServicesBeside,
+    iptabled: Iptabled,
     /// How a predecessor has numbered endpoints was asked.
     inherited: bool,
     refused_at: Option<Instant>,
@@ -116,11 +120,14 @@ impl ServiceEngine for Services {
 }
 
 impl Services {
+    /// Without iptables nothing is looked for there.
+    ///
     /// Knows nothing of the kernel's table yet: the first [`ServiceEngine::apply`] reconciles.
     #[must_use]
-    pub fn new(iptables: Iptables, network: ServiceNetwork) -> Self {
+    pub fn new(iptables: Option<Iptables>, network: ServiceNetwork) -> Self {
         Self {
-            beside: Beside::new(iptables, network.clone()),
+            beside: ServicesBeside::new(network.clone()),
+            iptabled: Iptabled::new(iptables),
             book: Book::new(network),
             inherited: false,
             refused_at: None,

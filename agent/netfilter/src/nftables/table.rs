@@ -1,14 +1,16 @@
 //! What a table of nftables is made of, as plain data.
 
+use std::borrow::Cow;
+
 use super::expression::{Expression, REGISTER_BYTES};
 use crate::netlink::{Family, attribute, nested, number, text};
 
 /// A table's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     /// Which packets it sees.
     pub(super) family: Family,
-    pub(super) name: &'static str,
+    pub(super) name: Cow<'static, str>,
 }
 
 /// Where the kernel calls a chain.

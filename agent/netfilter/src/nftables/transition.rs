@@ -127,6 +127,18 @@ pub(super) fn transition<O: Clone + PartialEq>(
     to
 }
 
+/// The same for elements that nobody is to blame for.
+pub(super) fn batch_to(layout: &Layout, held: Option<&Held>, elements: &Elements) -> Batch {
+    let wanted: Wanted<'_, ()> = elements
+        .iter()
+        .map(|(set, elements)| {
+            let elements = elements.iter().map(|(key, data)| (key, (data, None)));
+            (&**set, elements.collect())
+        })
+        .collect();
+    transition(layout, held, &wanted).into_parts().0
+}
+
 /// Sets, chains and rules; chains that are gone are emptied, so that nothing leads out of them.
 fn frame(layout: &Layout, held: &Held, gone: &[&str], batch: &mut Batch) {
     let table = &layout.table;

@@ -19,16 +19,20 @@ use coracle_cni::{
     CniError, NetConf, bridge,
     conf::{DEFAULT_VERSION, IpamConf, RuntimeConfig},
     masquerade,
-    netlink::Netlink,
+    netlink::{Link, Netlink},
 };
-use coracle_netfilter::iptables::Iptables;
+use coracle_netfilter::node::{NodePlan, Overlay};
 use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
 use parking_lot::Mutex;
 
 use super::{CniConfig, NETWORK, PLUGIN, chain};
 use crate::{
-    network::{NetworkError, port_map::PortMaps},
+    network::{
+        NetworkError,
+        node_rules::NodeRules,
+        port_map::{PortMaps, Remembered},
+    },
     runtime::types::SandboxId,
 };
 
@@ -48,8 +52,6 @@ struct Shared {
     trouble: Mutex<Option<String>>,
     /// Addresses of all nodes, told before or after the podCIDR.
     nodes: Mutex<Vec<IpAddr>>,
-    /// When the rules were found to be right: see [`Iptables::generation`].
-    verified: Mutex<Option<u32>>,
     /// What the way to other nodes takes of every packet; unknown until the nodes are.
     overhead: Mutex<Option<u32>>,
     /// Sandboxes whose setup runs, and whether they were torn down meanwhile: then the setup undoes
@@ -58,6 +60,7 @@ struct Shared {
     /// Sandboxes whose address is kept until their link is gone.
     releasing: Mutex<HashSet<SandboxId>>,
     ports: PortMaps,
+    rules: Arc<NodeRules>,
 }
 
 impl OwnNetwork {
@@ -67,7 +70,13 @@ impl OwnNetwork {
         let conf = fs::read(&file)
             .ok()
             .and_then(|bytes| NetConf::parse(&bytes).ok());
-        let ports = PortMaps::load(config.state_dir.join("hostports"));
+        let ports = Remembered::load(config.state_dir.join("hostports"));
+        let plan = NodePlan {
+            masquerade: conf.as_ref().map(masquerade::plan),
+            host_ports: ports.plan(),
+            overlay: Overlay::Unknown,
+        };
+        let rules = Arc::new(NodeRules::new(config.rules, plan));
         Self {
             shared: Arc::new(Shared {
                 config,
@@ -75,11 +84,11 @@ impl OwnNetwork {
                 conf: Mutex::new(conf),
                 trouble: Mutex::default(),
                 nodes: Mutex::default(),
-                verified: Mutex::default(),
                 overhead: Mutex::default(),
                 attaching: Mutex::default(),
                 releasing: Mutex::default(),
-                ports,
+                ports: PortMaps::new(ports, Arc::clone(&rules)),
+                rules,
             }),
         }
     }
@@ -117,7 +126,10 @@ impl OwnNetwork {
         let mtu = self.mtu(None);
         let conf = self.generate(subnet, mtu);
         conf.validate().map_err(failed("ADD"))?;
-        prepare(&conf).map_err(failed("ADD"))?;
+        let ensured = Netlink::open()
+            .map_err(CniError::from)
+            .and_then(|mut netlink| self.prepare(&mut netlink, &conf));
+        ensured.map_err(failed("ADD"))?;
         self.remember(conf)
     }
 
@@ -154,12 +166,8 @@ impl OwnNetwork {
             return Ok(());
         }
         conf.no_masquerade = no_masquerade;
-        let iptables = Iptables::find()
-            .map_err(CniError::from)
-            .map_err(failed("ADD"))?;
-        masquerade::ensure(&iptables, &conf)
-            .map_err(CniError::from)
-            .map_err(failed("ADD"))?;
+        let written = self.shared.rules.set_masquerade(masquerade::plan(&conf));
+        written.map_err(CniError::from).map_err(failed("ADD"))?;
         self.remember(conf)
     }
 
@@ -212,19 +220,29 @@ impl OwnNetwork {
 
     fn try_repair(&self, conf: &NetConf) -> Result<(), CniError> {
         self.publish(conf)?;
-        let iptables = Iptables::find()?;
-        let generation = iptables.generation();
         bridge::ensure(&mut Netlink::open()?, conf)?;
-        let mut verified = self.shared.verified.lock();
-        if generation.is_some() && *verified == generation {
-            return Ok(());
+        if self.shared.rules.repair()? {
+            tracing::info!("repaired rules of the pods' network that were not there");
         }
-        masquerade::ensure(&iptables, conf)?;
-        self.shared.ports.repair()?;
-        // Read before the rules were: what was written since counts as a change and is looked at
-        // once more.
-        *verified = generation;
         Ok(())
+    }
+
+    /// Whether others may have removed rules.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.shared.rules.is_disturbed()
+    }
+
+    /// Keeps pods out of the overlay. Blocks.
+    pub(super) fn set_overlay(&self, overlay: Overlay) -> Result<(), NetworkError> {
+        let written = self.shared.rules.set_overlay(overlay);
+        written.map_err(CniError::from).map_err(failed("ADD"))
+    }
+
+    /// Makes what all pods share: bridge and rules.
+    fn prepare(&self, netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
+        let link = bridge::ensure(netlink, conf)?;
+        self.shared.rules.set_masquerade(masquerade::plan(conf))?;
+        Ok(link)
     }
 
     pub(super) fn ready(&self) -> Result<NetConf, NetworkError> {
@@ -339,10 +357,6 @@ impl OwnNetwork {
             source,
         })
     }
-}
-
-fn prepare(conf: &NetConf) -> Result<(), CniError> {
-    coracle_cni::prepare(&mut Netlink::open()?, conf).map(drop)
 }
 
 fn failed(command: &'static str) -> impl Fn(CniError) -> NetworkError {

@@ -19,9 +19,7 @@ use coracle_cni::{
         address_message,
     },
 };
-use coracle_netfilter::iptables::{Iptables, envelopes};
-use coracle_telemetry::ErrorChain;
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::Ipv4Net;
 use nix::errno::Errno;
 use rtnetlink::{
     LinkUnspec, LinkVxlan,
@@ -110,14 +108,6 @@ pub(crate) fn remove_link(netlink: &mut Netlink) -> Result<(), NetlinkError> {
         RouteNetlinkMessage::DelLink(delete),
     );
     netlink.batch(vec![request.tolerate(&[Errno::ENODEV])])
-}
-
-/// Nobody but nodes sends envelopes: pods are kept from it. `None`: there is no overlay any more.
-pub(super) fn keep_pods_out(overlay: Option<(IpNet, u16)>) {
-    let rules = Iptables::find().and_then(|iptables| envelopes::ensure(&iptables, overlay));
-    if let Err(error) = rules {
-        tracing::warn!(error = %ErrorChain(&error), "pods can send packets of others into the overlay; trying again");
-    }
 }
 
 /// The route to a peer's pods.

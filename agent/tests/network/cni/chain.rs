@@ -21,6 +21,7 @@ fn network(lab: &Lab, node: &Node, chain_dir: Option<&Path>) -> CniNetwork {
         cluster_cidrs: Vec::new(),
         bridge: "coracle0".into(),
         mtu: None,
+        rules: coracle_netfilter::ProxyMode::Iptables,
         node_ip: Some(node.address.into()),
     });
     node.block_on(network.set_pod_cidr(node.pod_cidr().parse().unwrap()))

@@ -40,6 +40,7 @@ fn debian(lab: &Lab, node: &Node) -> Option<CniNetwork> {
         cluster_cidrs: Vec::new(),
         bridge: String::new(),
         mtu: None,
+        rules: coracle_netfilter::ProxyMode::Iptables,
         node_ip: None,
     }))
 }

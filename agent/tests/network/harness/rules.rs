@@ -18,6 +18,32 @@ impl Node {
         }
     }
 
+    /// What the node's engine has of host ports and masquerade, as its own tool prints it.
+    pub(crate) fn node_rules(&self) -> String {
+        match self.mode {
+            ProxyMode::Nftables => self.nft(&["list", "table", "ip", "coracle-node"]).unwrap(),
+            ProxyMode::Iptables | ProxyMode::Auto => {
+                let saved = self.iptables_save();
+                let rules = saved.lines().filter(|line| !line.starts_with('#'));
+                rules.map(|rule| format!("{rule}\n")).collect()
+            }
+        }
+    }
+
+    /// Takes the rules of published ports away.
+    pub(crate) fn flush_host_ports(&self) {
+        match self.mode {
+            ProxyMode::Nftables => {
+                let flush = ["flush", "map", "ip", "coracle-node", "host-ports"];
+                self.nft(&flush).unwrap();
+            }
+            ProxyMode::Iptables | ProxyMode::Auto => {
+                let flush = ["-t", "nat", "-F", "CORACLE-HOSTPORTS"];
+                self.ns.run(|| output("iptables", &flush)).unwrap();
+            }
+        }
+    }
+
     /// How many ports of cluster IPs the node's engine has rules of.
     pub(crate) fn count_services(&self) -> usize {
         let mark = match self.mode {

@@ -6,7 +6,10 @@ use std::{
 };
 
 use coracle_cni::bridge::mac;
-use coracle_netfilter::nftables::policies::{NodeNetwork, Policies};
+use coracle_netfilter::{
+    ProxyMode,
+    nftables::policies::{NodeNetwork, Policies},
+};
 use coracle_netns::NetNs;
 use serde_json::json;
 
@@ -15,7 +18,7 @@ use super::{
     repair::whole,
     world::{Cluster, PATIENCE, deny, of},
 };
-use crate::harness::{ip, lab, wait_for};
+use crate::harness::{ip, lab, lab_by, wait_for};
 
 const PORT: u16 = 9000;
 const QUIET: Duration = Duration::from_millis(200);
@@ -161,10 +164,13 @@ fn neighbours_are_not_told_of_others_addresses_nor_reached_by_another_family() {
     assert!(listener.recv(&mut [0]).is_err());
 }
 
-#[test]
-fn the_overlay_takes_packets_from_nodes_alone() {
+for_each_engine!(the_overlay_takes_packets_from_nodes_alone);
+
+fn the_overlay_takes_packets_from_nodes_alone(mode: ProxyMode) {
     const OVERLAY: u16 = 8472;
-    let Some(lab) = lab("np-overlay") else { return };
+    let Some(lab) = lab_by(mode, "np-overlay") else {
+        return;
+    };
     let mut cluster = Cluster::new(&lab);
     for node in &cluster.nodes {
         let told = json!({"mode": "overlay", "vxlanPort": OVERLAY, "clusterCIDR": "10.244.0.0/16"})
@@ -202,16 +208,29 @@ fn the_overlay_takes_packets_from_nodes_alone() {
     let inner = [&mac(near)[..], &mac(far), &[8, 0], &packet.bytes()].concat();
     // Flags, number of the network.
     let envelope = [&[8, 0, 0, 0, 0, 0, 67, 0][..], &inner].concat();
+    let sent = |from: &NetNs, to: (Ipv4Addr, u16)| {
+        heard(&a.ns, PORT, || {
+            let socket = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+            socket.unwrap().send_to(&envelope, to).unwrap();
+        })
+    };
+    // A Service leads there, too, from a port that is no overlay's.
+    let ports = json!([{"port": 80, "protocol": "UDP"}]);
+    let service = crate::fake_api::service("tunnel", "10.96.0.44", &ports, &json!({}));
+    lab.api.put("services", service);
+    let target = json!([{"name": "", "port": OVERLAY, "protocol": "UDP"}]);
+    let endpoint = near.to_string();
+    let slice = crate::fake_api::slice("tunnel", &target, &[(&endpoint, "n1")]);
+    lab.api.put("endpointslices", slice);
+    let _proxy = cluster.nodes[0].proxy(std::time::Duration::from_secs(3600));
+    wait_for("the Service", || cluster.nodes[0].count_services() > 0);
     for from in [b, c] {
-        let came = heard(&a.ns, PORT, || {
-            let socket = from
-                .ns
-                .run(|| UdpSocket::bind("0.0.0.0:0"))
-                .unwrap()
-                .unwrap();
-            socket.send_to(&envelope, (near, OVERLAY)).unwrap();
-        });
-        assert_eq!(came, None, "from {}", from.address);
+        for to in [(near, OVERLAY), ([10, 96, 0, 44].into(), 80)] {
+            assert_eq!(sent(&from.ns, to), None, "from {} to {to:?}", from.address);
+        }
     }
+    // The envelope is as it should be: it is who sends it that matters.
+    let far_node = &cluster.nodes[1].ns;
+    assert!(sent(far_node, (near, OVERLAY)).is_some());
     assert!(cluster.reaches("c", "a", 8080));
 }

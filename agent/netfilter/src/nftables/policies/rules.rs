@@ -39,7 +39,7 @@ impl Packets {
     pub(super) fn table(self) -> Table {
         Table {
             family: self.0,
-            name: super::TABLE,
+            name: super::TABLE.into(),
         }
     }
 

@@ -1,68 +1,45 @@
 //! What is left to iptables' tables where nftables keeps Services.
-//!
-//! Packets pass both. So what the engine over iptables has left of nat goes, once this engine's
-//! table is there; and of filter only the permission to be forwarded stays: a rule of another's
-//! table cannot overrule `iptables -P FORWARD DROP`, one in that table can.
 
-use coracle_telemetry::ErrorChain;
-
+use super::super::beside::Beside;
 use crate::{
-    iptables::{Iptables, IptablesError, plan::Desired, rules::BaseRules},
+    iptables::{
+        plan::{Chains, Changes, Desired, reconcile},
+        rules::BaseRules,
+    },
     service::ServiceNetwork,
 };
 
-/// What shall be in iptables' tables, and whether it is.
+/// What shall be there.
 #[derive(Debug)]
-pub(super) struct Beside {
-    iptables: Iptables,
+pub(super) struct ServicesBeside {
     nat: Desired,
     filter: Desired,
-    /// What the other engine has left of nat is gone, and the rest is as it should be.
-    settled: bool,
 }
 
-impl Beside {
-    pub(super) fn new(iptables: Iptables, network: ServiceNetwork) -> Self {
+impl ServicesBeside {
+    pub(super) fn new(network: ServiceNetwork) -> Self {
         let (nat, filter) = BaseRules::new(network).of_other_engine();
-        Self {
-            iptables,
-            nat,
-            filter,
-            settled: false,
-        }
+        Self { nat, filter }
+    }
+}
+
+impl Beside for ServicesBeside {
+    fn tables(&self) -> &'static [&'static str] {
+        &["nat"]
     }
 
-    /// Looks, and writes what is missing. Returns whether it wrote. What fails is tried again with
-    /// the next comparison: Services do not wait for it.
-    pub(super) fn ensure(&mut self) -> bool {
-        match self.try_ensure() {
-            Ok(wrote) => {
-                self.settled = true;
-                wrote
-            }
-            Err(error) => {
-                self.settled = false;
-                tracing::error!(error = %ErrorChain(&error), "cannot write what the Services' nftables table needs beside it");
-                false
-            }
-        }
+    fn removal(&self, _: &str, actual: &Chains) -> Changes {
+        reconcile(actual, &self.nat)
     }
 
-    /// The same where the kernel's count does not tell whether somebody has changed it.
-    pub(super) fn ensure_uncounted(&mut self) -> bool {
-        let counted = self.iptables.generation().is_some();
-        if counted && self.settled {
-            return false;
+    fn permission(&self, actual: &Chains, is_needed: bool) -> Changes {
+        if is_needed {
+            return reconcile(actual, &self.filter);
         }
-        self.ensure()
-    }
-
-    fn try_ensure(&self) -> Result<bool, IptablesError> {
-        let mut wrote = false;
-        if !self.settled {
-            wrote |= self.iptables.ensure("nat", &self.nat)?;
-        }
-        wrote |= self.iptables.ensure("filter", &self.filter)?;
-        Ok(wrote)
+        let nothing = Desired {
+            owned_prefixes: self.filter.owned_prefixes.clone(),
+            ..Desired::default()
+        };
+        reconcile(actual, &nothing)
     }
 }

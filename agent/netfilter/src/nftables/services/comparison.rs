@@ -38,20 +38,20 @@ impl Services {
     pub(super) fn write_all(&mut self) -> Result<bool, NftablesError> {
         self.retry_refused();
         if !self.suspect && self.verified.is_current() {
-            return Ok(self.beside.ensure_uncounted());
+            return Ok(self.iptabled.ensure_uncounted(&self.beside));
         }
         for _ in 0..ROUNDS {
             match self.compare()? {
                 Compared::Same => {
                     self.suspect = false;
-                    return Ok(self.beside.ensure());
+                    return Ok(self.iptabled.ensure(&self.beside));
                 }
                 Compared::Written => {
                     self.suspect = false;
                     let services = self.book.services();
                     let sticky = services.flat_map(ServiceElements::sticky).collect();
                     self.forget_clients(&sticky);
-                    self.beside.ensure();
+                    self.iptabled.ensure(&self.beside);
                     return Ok(true);
                 }
                 Compared::Refused(services) => self.set_aside(services),

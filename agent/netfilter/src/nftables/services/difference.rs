@@ -6,8 +6,11 @@ use std::{
 };
 
 use super::{
-    super::batch::{Batch, Data, Key},
-    elements::{ServiceElements, Vip},
+    super::{
+        batch::{Batch, Data, Key},
+        vip::Vip,
+    },
+    elements::ServiceElements,
     parts::TABLE,
     pick::Branch,
 };

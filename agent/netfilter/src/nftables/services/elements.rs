@@ -14,49 +14,15 @@ use super::{
     super::{
         batch::{Data, Key},
         expression::Verdict,
+        vip::{Vip, endpoint_value, parse_value},
     },
     parts::name,
     pick::{Branch, Pick},
 };
 use crate::{
     flows::Targets,
-    service::{Endpoint, PortView, Protocol, ServiceKey, ServiceNetwork, ServiceView},
+    service::{Endpoint, PortView, ServiceKey, ServiceNetwork, ServiceView},
 };
-
-/// An address, transport and port that packets are sent to. A port of the node, on whichever of its
-/// addresses, is of no address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Vip {
-    pub(super) address: Ipv4Addr,
-    pub(super) protocol: Protocol,
-    pub(super) port: u16,
-}
-
-impl Vip {
-    fn is_of_node(&self) -> bool {
-        self.address.is_unspecified()
-    }
-
-    /// As the beginning of a key.
-    pub(super) fn key(&self) -> Vec<u8> {
-        let mut key = Vec::with_capacity(16);
-        key.extend_from_slice(&self.address.octets());
-        key.extend_from_slice(&[self.protocol.number(), 0, 0, 0]);
-        key.extend_from_slice(&self.port.to_be_bytes());
-        key.extend_from_slice(&[0; 2]);
-        key
-    }
-
-    /// Of the beginning of a key.
-    pub(super) fn parse(key: &[u8]) -> Option<Self> {
-        let address: [u8; 4] = key.get(..4)?.try_into().ok()?;
-        Some(Self {
-            address: address.into(),
-            protocol: Protocol::from_number(*key.get(4)?)?,
-            port: u16::from_be_bytes(key.get(8..10)?.try_into().ok()?),
-        })
-    }
-}
 
 /// An element, by the set that it is in and its key.
 pub(super) type Elements = BTreeMap<(&'static str, Key), Data>;
@@ -329,14 +295,6 @@ impl Plan<'_> {
     }
 }
 
-/// An endpoint as a map's value.
-pub(super) fn endpoint_value(endpoint: &SocketAddr) -> Vec<u8> {
-    let mut value = super::super::expression::octets(endpoint.ip());
-    value.extend_from_slice(&endpoint.port().to_be_bytes());
-    value.extend_from_slice(&[0; 2]);
-    value
-}
-
 /// What is numbered in a map of endpoints.
 pub(super) fn parse_endpoint(key: &Key, data: &Data) -> Option<((Vip, u32), SocketAddr)> {
     let vip = Vip::parse(&key.first)?;
@@ -345,13 +303,6 @@ pub(super) fn parse_endpoint(key: &Key, data: &Data) -> Option<((Vip, u32), Sock
         return None;
     };
     Some(((vip, number), parse_value(value)?))
-}
-
-/// An endpoint of a map's value.
-pub(super) fn parse_value(value: &[u8]) -> Option<SocketAddr> {
-    let address: [u8; 4] = value.get(..4)?.try_into().ok()?;
-    let port = u16::from_be_bytes(value.get(4..6)?.try_into().ok()?);
-    Some((address, port).into())
 }
 
 /// Numbers endpoints so that as few as possible change their number: those that stay keep theirs,

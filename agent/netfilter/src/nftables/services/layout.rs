@@ -6,33 +6,25 @@ use ipnet::IpNet;
 
 use super::{
     super::{
-        expression::{
-            Connection, Expression, Field, Meta, Refuse, Register, STATUS_DNAT, Verdict, octets,
-            state,
-        },
-        rule::{Rule, in_state, of_connection, when},
+        expression::{Expression, Field, Meta, Refuse, Register, Verdict, state},
+        rule::{Rule, in_state, when},
         table::{Chain, Hook, Kind, Layout, Set, Type, Values},
+        vip::{
+            DESTINATION, ENDPOINT, NUMBER, PAIR, SCRATCH, SOURCE, VIP, from_machine, is_translated,
+            load_node_vip, load_vip, not_to_loopback, to_machine, within,
+        },
     },
-    parts::{
-        DESTINATION, MASQUERADE, NUMBER, OF_NODE, REMEMBER, SCRATCH, SOURCE, TABLE, bytes,
-        is_marked, load_node_vip, load_vip, mark_with, name, unmark,
-    },
+    parts::{MASQUERADE, OF_NODE, REMEMBER, TABLE, is_marked, mark_with, name, unmark},
     pick::{Branch, load_original_vip},
 };
 use crate::service::ServiceNetwork;
 
-const VIP: &[Type] = &[Type::Ipv4, Type::Protocol, Type::Port];
 const NUMBERED_VIP: &[Type] = &[Type::Ipv4, Type::Protocol, Type::Port, Type::Mark];
-const ENDPOINT: &[Type] = &[Type::Ipv4, Type::Port];
 const CLIENT: &[Type] = &[Type::Ipv4, Type::Ipv4, Type::Protocol, Type::Port];
 const ALLOWED: &[Type] = &[Type::Ipv4, Type::Protocol, Type::Port, Type::Ipv4];
-const PAIR: &[Type] = &[Type::Ipv4, Type::Ipv4];
-
 /// Clients that are remembered; further ones are given any endpoint each time.
 const MOST_CLIENTS: u32 = 262_144;
 
-/// `RTN_LOCAL`.
-const LOCAL: u32 = 2;
 const TCP: u8 = 6;
 
 /// The whole table, with these chains that elements lead to.
@@ -166,11 +158,7 @@ impl Rules<'_> {
         let chosen = cidrs.iter().map(|cidr| within(Field::Destination4, cidr));
         let mut chosen: Vec<Rule> = chosen.collect();
         if chosen.is_empty() {
-            chosen.push(vec![
-                Expression::Payload(Field::Destination4, SCRATCH),
-                bytes(SCRATCH, vec![255, 0, 0, 0]),
-                Expression::Differs(SCRATCH, vec![127, 0, 0, 0]),
-            ]);
+            chosen.push(not_to_loopback());
         }
         let rules = chosen.into_iter();
         rules
@@ -322,24 +310,6 @@ fn jump(chain: &str) -> Verdict {
     Verdict::Jump(chain.to_owned())
 }
 
-fn is_translated() -> Rule {
-    of_connection(Connection::Status, STATUS_DNAT, SCRATCH)
-}
-
-fn from_machine() -> Rule {
-    vec![
-        Expression::SourceKind(SCRATCH),
-        Expression::is(SCRATCH, LOCAL.to_ne_bytes()),
-    ]
-}
-
-fn to_machine() -> Rule {
-    vec![
-        Expression::DestinationKind(SCRATCH),
-        Expression::is(SCRATCH, LOCAL.to_ne_bytes()),
-    ]
-}
-
 /// Names of links are compared with all of their 16 bytes.
 fn from_link(name: &str) -> Rule {
     let mut padded = name.as_bytes().to_vec();
@@ -348,13 +318,4 @@ fn from_link(name: &str) -> Rule {
         Expression::Meta(Meta::InputName, Register::FIRST),
         Expression::Equal(Register::FIRST, padded),
     ]
-}
-
-fn within(field: Field, cidr: &IpNet) -> Rule {
-    let mut matches = vec![Expression::Payload(field, SCRATCH)];
-    if cidr.prefix_len() < cidr.max_prefix_len() {
-        matches.push(bytes(SCRATCH, octets(cidr.netmask())));
-    }
-    matches.push(Expression::Equal(SCRATCH, octets(cidr.network())));
-    matches
 }

@@ -1,15 +1,18 @@
-//! What the rules of the table have in common: names, where in the registers what is, and steps.
+//! What the rules of the table have in common: names, marks, and steps.
+
+use std::borrow::Cow;
 
 use super::super::{
-    expression::{Expression, Field, Meta, Register},
+    expression::{Expression, Meta},
     rule::bits,
     table::Table,
+    vip::SCRATCH,
 };
 use crate::netlink::Family;
 
 pub(super) const TABLE: Table = Table {
     family: Family::Ipv4,
-    name: "coracle",
+    name: Cow::Borrowed("coracle"),
 };
 
 /// Maps and sets of the table. All that changes with a Service is an element of one of these.
@@ -55,32 +58,6 @@ pub(super) const MASQUERADE: u32 = 0x1000;
 /// node.
 pub(super) const REMEMBER: u32 = 0x800;
 pub(super) const OF_NODE: u32 = 0x400;
-/// Where the parts of keys are: the client's address, then those of a VIP, then a number.
-pub(super) const SOURCE: Register = Register::FIRST;
-pub(super) const DESTINATION: Register = Register::FIRST.after(1);
-pub(super) const PROTOCOL: Register = Register::FIRST.after(2);
-pub(super) const PORT: Register = Register::FIRST.after(3);
-pub(super) const NUMBER: Register = Register::FIRST.after(4);
-/// Values that are read, and what is worked on.
-pub(super) const VALUE: Register = Register::FIRST.after(5);
-pub(super) const SCRATCH: Register = Register::FIRST.after(7);
-
-/// Loads address, protocol and port of a packet's destination.
-pub(super) fn load_vip() -> Vec<Expression> {
-    vec![
-        Expression::Payload(Field::Destination4, DESTINATION),
-        Expression::Meta(Meta::Transport, PROTOCOL),
-        Expression::Payload(Field::DestinationPort, PORT),
-    ]
-}
-
-/// The same of a port of the node: its address is none.
-pub(super) fn load_node_vip() -> Vec<Expression> {
-    let mut load = load_vip();
-    load.insert(1, bits(DESTINATION, 0, 0));
-    load
-}
-
 /// Sets a bit of the packet's mark.
 pub(super) fn mark_with(bit: u32) -> Vec<Expression> {
     change_mark(!bit, bit)
@@ -106,12 +83,4 @@ pub(super) fn is_marked(mask: u32) -> Vec<Expression> {
         bits(SCRATCH, mask, 0),
         Expression::Differs(SCRATCH, vec![0; 4]),
     ]
-}
-
-pub(super) fn bytes(register: Register, mask: Vec<u8>) -> Expression {
-    Expression::Bits {
-        register,
-        flip: vec![0; mask.len()],
-        mask,
-    }
 }

@@ -6,13 +6,14 @@
 
 use super::{
     super::{
-        expression::{Connection, Expression, Field, Meta, Register},
+        expression::{Connection, Expression, Field, Meta},
         rule::bits,
+        vip::{
+            DESTINATION, NUMBER, PORT, PROTOCOL, SOURCE, VALUE, load_node_vip, load_vip, read,
+            translate,
+        },
     },
-    parts::{
-        DESTINATION, MASQUERADE, NUMBER, OF_NODE, PORT, PROTOCOL, REMEMBER, SOURCE, VALUE,
-        load_node_vip, load_vip, mark_with, name,
-    },
+    parts::{MASQUERADE, OF_NODE, REMEMBER, mark_with, name},
 };
 
 /// A chain that elements lead to.
@@ -160,19 +161,4 @@ pub(super) fn load_original_vip(of_node: bool) -> Vec<Expression> {
         Expression::Connection(Connection::DestinationPort, PORT),
     ]);
     load
-}
-
-fn read(map: &str, key: Register) -> Expression {
-    Expression::Map {
-        map: map.to_owned(),
-        key,
-        value: VALUE,
-    }
-}
-
-fn translate() -> Expression {
-    Expression::Translate4 {
-        address: VALUE,
-        port: VALUE.after(1),
-    }
 }

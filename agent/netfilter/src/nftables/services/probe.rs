@@ -9,8 +9,8 @@ use super::{
         kernel,
         table::Table,
         transition::{Wanted, transition},
+        vip::{Vip, endpoint_value},
     },
-    elements::{Vip, endpoint_value},
     error::NftablesError,
     layout::layout,
     parts::{TABLE, name},
@@ -37,7 +37,7 @@ pub fn probe(network: &ServiceNetwork) -> Result<(), NftablesError> {
     let branches: BTreeSet<Branch> = picks.into_iter().chain(memory).collect();
     let mut layout = layout(&network.clone().ipv4(), &branches);
     layout.table = Table {
-        name: "coracle-probe",
+        name: "coracle-probe".into(),
         ..TABLE
     };
     let vip = Vip {

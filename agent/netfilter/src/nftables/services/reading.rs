@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, io};
 
 use super::{
-    super::kernel,
-    elements::{Order, Vip, parse_endpoint},
+    super::{kernel, vip::Vip},
+    elements::{Order, parse_endpoint},
     parts::{TABLE, name},
 };
 

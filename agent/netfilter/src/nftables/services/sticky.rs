@@ -12,9 +12,9 @@ use super::{
     super::{
         batch::{Batch, Data, Key},
         kernel::{self, CommitError},
+        vip::{Vip, parse_value},
     },
     Services,
-    elements::{Vip, parse_value},
     parts::{TABLE, name},
 };
 

@@ -6,7 +6,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use coracle_cni::{
-    Attachment, CniError, conf::ValidAttachment, netlink::Netlink, result::CniResult, veth,
+    Attachment, CniError, NetConf, conf::ValidAttachment, netlink::Netlink, result::CniResult, veth,
 };
 use coracle_telemetry::ErrorChain;
 
@@ -59,7 +59,8 @@ impl OwnNetwork {
         let mut conf = self.ready()?;
         conf.runtime_config.bandwidth = bandwidth::of(&request.annotations)?;
         let attachment = attachment(request);
-        let result = coracle_cni::add(&attachment, &conf).map_err(failed("ADD"))?;
+        let prepare = |netlink: &mut Netlink, conf: &NetConf| self.prepare(netlink, conf);
+        let result = coracle_cni::add_to(&attachment, &conf, prepare).map_err(failed("ADD"))?;
         if !request.port_mappings.is_empty()
             && let Some(IpAddr::V4(address)) = result.addresses().first()
             && let Err(error) =

@@ -3,63 +3,19 @@
 
 mod random;
 
-use std::{collections::BTreeMap, io::Write as _, path::PathBuf, process::Command, time::Instant};
-
-use coracle_netns::{NetNs, unpin};
+use std::{collections::BTreeMap, time::Instant};
 
 use super::super::{parts::name, *};
 use crate::{
     generation,
+    ground::{nft, note, on_ground},
     nftables::batch::{Data, Key},
     packets::{endpoint, exposed, key, network, view_of, web},
     service::Endpoint,
 };
 
-/// A namespace that is gone with the value.
-struct Ground {
-    path: PathBuf,
-    ns: NetNs,
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        let _ = unpin(&self.path);
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Runs a test in a namespace.
-fn on_ground(name: &str, test: impl FnOnce() + Send) {
-    if !nix::unistd::geteuid().is_root() {
-        assert!(
-            std::env::var_os("REQUIRE_ROOT").is_none(),
-            "REQUIRE_ROOT is set and this is not root"
-        );
-        note("skipped: needs root");
-        return;
-    }
-    let path = std::env::temp_dir().join(format!("nft-{}-{name}", std::process::id()));
-    let ns = NetNs::create(&path).unwrap();
-    let ground = Ground { path, ns };
-    ground.ns.run(test).unwrap();
-}
-
-/// Into the test's output.
-fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
 fn engine() -> Services {
-    Services::new(Iptables::find().unwrap(), network())
-}
-
-/// The program's output.
-fn nft(script: &str) -> String {
-    let words = script.split(' ');
-    let output = Command::new("nft").args(words).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "nft {script}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    Services::new(Iptables::find().ok(), network())
 }
 
 /// What the kernel has is what the book says, no more and no less.

@@ -15,6 +15,7 @@ use crate::{
             Connection, Expression, Field, Meta, Refuse, Register, Verdict, octets, state,
         },
         table::{Hook, Kind, Layout},
+        vip::parse_value,
     },
     packets::{Outcome, Tracer, key},
     service::{Protocol, ServiceNetwork, ServiceView},

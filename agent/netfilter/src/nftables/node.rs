@@ -1,0 +1,186 @@
+//! The engine for a node's own rules over nftables: each published port, and each range that pods
+//! are seen in under their own address, is an element; the rules are the same for all.
+//!
+//! ```text
+//! prerouting, output -> to this machine: host-ports: address . protocol . port -> DNAT
+//!                       the same, where the port is on all addresses but loopback's: address 0.0.0.0
+//! postrouting -> a pod that reaches itself (hairpins): masquerade
+//!                itself: source . destination: leave alone; outgoing: source . any: masquerade
+//! prerouting (raw), input, forward -> envelopes: source . port: to here or to no pod: drop
+//! ```
+//! The last is a table of its own: it stays as it is until somebody tells whether there is an
+//! overlay. Both tables are listed and compared with the plan whenever that changes: they have a
+//! few hundred elements at most. IPv4 only, as the pods' network.
+
+mod elements;
+mod layout;
+
+use coracle_telemetry::ErrorChain;
+
+use self::layout::{GUARD, TABLE};
+use super::{
+    beside::{Beside, Iptabled},
+    kernel::{self, CommitError},
+    table::Table,
+    transition::{Wanted, transition},
+    whole::{Whole, WholeError},
+};
+use crate::{
+    engine::{EngineError, NodeEngine},
+    generation::Generation,
+    iptables::{
+        Iptables, envelopes, host_ports, masquerade,
+        plan::{Chains, Changes, reconcile},
+    },
+    node::{NodePlan, Overlay, Part},
+};
+
+/// Why a node's rules could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("keep the nftables table {table}: {why}")]
+pub struct NodeError {
+    table: String,
+    why: String,
+}
+
+impl NodeError {
+    fn of(table: &Table) -> impl Fn(WholeError) -> Self {
+        let table = table.name.to_string();
+        move |error| Self {
+            table: table.clone(),
+            why: ErrorChain(&error).to_string(),
+        }
+    }
+}
+
+/// Keeps the node's tables.
+#[derive(Debug)]
+pub struct Node {
+    rules: Whole,
+    guard: Whole,
+    beside: Iptabled,
+    suspect: bool,
+    /// When the tables were found to be right.
+    verified: Generation,
+}
+
+impl Node {
+    /// Has written nothing yet. Without iptables nothing is looked for there.
+    #[must_use]
+    pub fn new(iptables: Option<Iptables>) -> Self {
+        Self {
+            rules: Whole::new(TABLE),
+            guard: Whole::new(GUARD),
+            beside: Iptabled::new(iptables),
+            suspect: true,
+            verified: Generation::default(),
+        }
+    }
+
+    fn compare(&mut self, plan: &NodePlan) -> Result<bool, NodeError> {
+        self.suspect = true;
+        self.verified = Generation::now();
+        let verified = &mut self.verified;
+        let elements = elements::of(plan);
+        let written = self.rules.ensure(&layout::rules(), &elements, verified);
+        let mut wrote = written.map_err(NodeError::of(&TABLE))?;
+        let guarded = match plan.overlay {
+            Overlay::Unknown => Ok(false),
+            Overlay::None => self.guard.remove(verified),
+            Overlay::Port { pods, port } => {
+                let elements = elements::of_overlay(pods, port);
+                self.guard.ensure(&layout::guard(), &elements, verified)
+            }
+        };
+        wrote |= guarded.map_err(NodeError::of(&GUARD))?;
+        wrote |= self.beside.ensure(&NodeBeside(plan));
+        self.suspect = false;
+        Ok(wrote)
+    }
+}
+
+impl NodeEngine for Node {
+    fn name(&self) -> &'static str {
+        "nftables"
+    }
+
+    fn write(&mut self, plan: &NodePlan, part: Part) -> Result<(), EngineError> {
+        if part == Part::Overlay {
+            // What the other engine has of it may go now.
+            self.beside.unsettle();
+        }
+        self.compare(plan).map(drop).map_err(EngineError::new)
+    }
+
+    fn reconcile(&mut self, plan: &NodePlan) -> Result<bool, EngineError> {
+        if !self.suspect && self.verified.is_current() {
+            return Ok(self.beside.ensure_uncounted(&NodeBeside(plan)));
+        }
+        self.compare(plan).map_err(EngineError::new)
+    }
+
+    fn is_disturbed(&self) -> bool {
+        !self.suspect && self.verified.is_disturbed()
+    }
+}
+
+/// Removes the tables; there need not be any.
+///
+/// # Errors
+/// [`NodeError`].
+pub fn remove() -> Result<(), NodeError> {
+    let mut verified = Generation::default();
+    for table in [TABLE, GUARD] {
+        let removed = Whole::new(table.clone()).remove(&mut verified);
+        removed.map_err(NodeError::of(&table))?;
+    }
+    Ok(())
+}
+
+/// Asks the kernel for tables like those, and to remove them, in one transaction: nobody sees them.
+///
+/// # Errors
+/// What the kernel says.
+pub fn probe() -> Result<(), NodeError> {
+    for mut layout in [layout::rules(), layout::guard()] {
+        layout.table.name = "coracle-probe".into();
+        let (mut batch, _) = transition::<()>(&layout, None, &Wanted::new()).into_parts();
+        batch.delete_table(&layout.table);
+        let asked: Result<(), CommitError> = kernel::commit(batch);
+        asked.map_err(|error| NodeError::of(&layout.table)(error.into()))?;
+    }
+    Ok(())
+}
+
+/// What is left to iptables' tables.
+struct NodeBeside<'a>(&'a NodePlan);
+
+impl Beside for NodeBeside<'_> {
+    fn tables(&self) -> &'static [&'static str] {
+        match self.0.overlay {
+            Overlay::Unknown => &["nat"],
+            Overlay::None | Overlay::Port { .. } => &["nat", "raw", "mangle"],
+        }
+    }
+
+    fn removal(&self, table: &str, actual: &Chains) -> Changes {
+        if table != "nat" {
+            return reconcile(actual, &envelopes::plan(None, &[]));
+        }
+        let published = reconcile(actual, &host_ports::plan(&[]));
+        let masquerade = self.0.masquerade.as_ref();
+        let masquerade = masquerade.map(|wanted| masquerade::plan_removal(wanted, actual));
+        published.and(masquerade.unwrap_or_default())
+    }
+
+    fn permission(&self, actual: &Chains, is_needed: bool) -> Changes {
+        match &self.0.masquerade {
+            None => Changes::default(),
+            Some(wanted) if is_needed => reconcile(actual, &masquerade::permission(wanted, actual)),
+            Some(wanted) => masquerade::plan_removal(wanted, actual),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

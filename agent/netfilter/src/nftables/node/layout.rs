@@ -1,0 +1,152 @@
+//! The node's tables: their sets, and rules that are the same on all nodes. Pure.
+
+use std::borrow::Cow;
+
+use super::super::{
+    expression::{Expression, Field, Meta, Verdict},
+    rule::{Rule, when},
+    table::{Chain, Hook, Kind, Layout, Set, Table, Type, Values},
+    vip::{
+        DESTINATION, ENDPOINT, PAIR, SCRATCH, SOURCE, VIP, is_translated, load_node_vip, load_vip,
+        not_to_loopback, read, to_machine, translate,
+    },
+};
+use crate::netlink::Family;
+
+pub(super) const TABLE: Table = Table {
+    family: Family::Ipv4,
+    name: Cow::Borrowed("coracle-node"),
+};
+pub(super) const GUARD: Table = Table {
+    family: Family::Ipv4,
+    name: Cow::Borrowed("coracle-overlay"),
+};
+
+/// Maps and sets. All that changes is an element of one of these.
+pub(super) mod name {
+    /// Address, transport and port, to a pod's address and port.
+    pub(in crate::nftables) const HOST_PORTS: &str = "host-ports";
+    /// Pairs of the same address: pods that reach themselves by a port of the node.
+    pub(in crate::nftables) const HAIRPINS: &str = "hairpins";
+    /// Source and destination: pods are seen there under their own address.
+    pub(in crate::nftables) const ITSELF: &str = "itself";
+    /// Source and any destination: pods that are seen under the node's elsewhere.
+    pub(in crate::nftables) const OUTGOING: &str = "outgoing";
+    /// Pods and the overlay's port.
+    pub(in crate::nftables) const ENVELOPES: &str = "envelopes";
+    /// Pods and pods.
+    pub(in crate::nftables) const AMONG_PODS: &str = "among-pods";
+}
+
+const UDP: u8 = 17;
+const SENDER_AND_PORT: &[Type] = &[Type::Ipv4, Type::Port];
+
+/// After Services, before iptables. What leaves is masqueraded after whoever else has an opinion,
+/// as a rule at the end of a chain of iptables would.
+pub(super) fn rules() -> Layout {
+    let nat = |hook, priority| Chain {
+        kind: Kind::Nat,
+        hook,
+        priority,
+    };
+    let chain = |name: &str, hook, rules| (name.to_owned(), Some(hook), rules);
+    Layout {
+        table: TABLE,
+        sets: vec![
+            Set::exact(name::HOST_PORTS, VIP, Values::Of(ENDPOINT)),
+            Set::exact(name::HAIRPINS, PAIR, Values::None),
+            ranges(name::ITSELF, PAIR),
+            ranges(name::OUTGOING, PAIR),
+        ],
+        chains: vec![
+            chain("prerouting", nat(Hook::Prerouting, -103), to_pods()),
+            chain("output", nat(Hook::Output, -103), to_pods()),
+            chain("postrouting", nat(Hook::Postrouting, 105), outgoing()),
+        ],
+    }
+}
+
+/// Before and after a packet may be translated to there, by a Service.
+pub(super) fn guard() -> Layout {
+    let chain = |name: &str, hook, priority| {
+        let hook = Chain {
+            kind: Kind::Filter,
+            hook,
+            priority,
+        };
+        (name.to_owned(), Some(hook), drop_envelopes())
+    };
+    Layout {
+        table: GUARD,
+        sets: vec![
+            ranges(name::ENVELOPES, SENDER_AND_PORT),
+            ranges(name::AMONG_PODS, PAIR),
+        ],
+        chains: vec![
+            chain("prerouting", Hook::Prerouting, -300),
+            chain("input", Hook::Input, -150),
+            chain("forward", Hook::Forward, -150),
+        ],
+    }
+}
+
+fn ranges(name: &str, key: &'static [Type]) -> Set {
+    Set {
+        ranges: true,
+        ..Set::exact(name, key, Values::None)
+    }
+}
+
+fn to_pods() -> Vec<Rule> {
+    let lead = || vec![read(name::HOST_PORTS, DESTINATION), translate()];
+    vec![
+        [to_machine(), load_vip(), lead()].concat(),
+        [not_to_loopback(), to_machine(), load_node_vip(), lead()].concat(),
+    ]
+}
+
+fn outgoing() -> Vec<Rule> {
+    let masquerade = || vec![Expression::Masquerade];
+    vec![
+        [is_translated(), within(name::HAIRPINS), masquerade()].concat(),
+        when(within(name::ITSELF), Verdict::Return),
+        [within(name::OUTGOING), masquerade()].concat(),
+    ]
+}
+
+fn drop_envelopes() -> Vec<Rule> {
+    let envelope = || {
+        vec![
+            Expression::Meta(Meta::Transport, SCRATCH),
+            Expression::is(SCRATCH, [UDP]),
+            Expression::Payload(Field::Source4, SOURCE),
+            Expression::Payload(Field::DestinationPort, DESTINATION),
+            contains(name::ENVELOPES, false),
+        ]
+    };
+    let to_others = vec![
+        Expression::Payload(Field::Destination4, DESTINATION),
+        contains(name::AMONG_PODS, true),
+    ];
+    vec![
+        when([envelope(), to_machine()].concat(), Verdict::Drop),
+        when([envelope(), to_others].concat(), Verdict::Drop),
+    ]
+}
+
+/// Source and destination are in a set.
+fn within(set: &str) -> Rule {
+    vec![
+        Expression::Payload(Field::Source4, SOURCE),
+        Expression::Payload(Field::Destination4, DESTINATION),
+        contains(set, false),
+    ]
+}
+
+fn contains(set: &str, inverted: bool) -> Expression {
+    Expression::Contains {
+        set: set.to_owned(),
+        key: SOURCE,
+        inverted,
+    }
+}

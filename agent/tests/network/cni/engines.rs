@@ -1,0 +1,172 @@
+//! What is particular to each engine of the node's own rules: the change from one to the other,
+//! what others remove, and what others forbid.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use coracle_agent::network::PodNetwork as _;
+use coracle_netfilter::ProxyMode::{self, Iptables, Nftables};
+use coracle_netns::NetNs;
+
+use super::published;
+use crate::harness::{Node, ask, lab_by, note, output, serve, wait_for};
+
+const NEVER: Duration = Duration::from_secs(3600);
+
+for_each_engine!(
+    pods_are_forwarded_where_others_forbid_it,
+    a_killed_agents_ports_go_on_and_the_next_withdraws_them,
+);
+
+/// A server that sends back what it gets, on one connection.
+fn echo(ns: &NetNs) {
+    let listener = ns.run(|| TcpListener::bind("0.0.0.0:8080").unwrap());
+    let listener = listener.unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 64];
+        while let Ok(read @ 1..) = stream.read(&mut bytes) {
+            stream.write_all(&bytes[..read]).unwrap();
+        }
+    });
+}
+
+/// Which engines have rules of host ports in the node's kernel: iptables, nftables.
+fn engines(node: &Node) -> (bool, bool) {
+    let listed = node.nft(&["list", "table", "ip", "coracle-node"]);
+    (
+        node.iptables_save().contains("CORACLE-HOSTPORTS"),
+        listed.is_ok_and(|listed| listed.contains("8081")),
+    )
+}
+
+#[test]
+fn host_ports_and_masquerade_change_engine_without_a_connection_lost() {
+    let Some(lab) = lab_by(Iptables, "node-change") else {
+        return;
+    };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let network = node.ready_network();
+    let pod = node.pod(&network, "a", published(8081));
+    let talker = node.pod(&network, "echo", published(8082));
+    let client = node.pod(&network, "client", Vec::new());
+    let _servers = (pod.serve("a"), serve(&outside.ns, "stranger"));
+    echo(&talker.ns);
+    let to: SocketAddr = "198.18.0.1:8082".parse().unwrap();
+    let stream = outside.ns.run(|| TcpStream::connect(to).unwrap());
+    let mut stream = stream.unwrap();
+    let patience = Some(Duration::from_secs(5));
+    stream.set_read_timeout(patience).unwrap();
+    let mut say = |word: &[u8; 5]| {
+        stream.write_all(word).unwrap();
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, word);
+    };
+    say(b"first");
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // By a port of the node, and out to somebody who does not know pods' addresses.
+                ask(&outside.ns, "198.18.0.1:8081").unwrap();
+                let (_, seen) = ask(&client.ns, "198.18.0.2:8080").unwrap();
+                assert_eq!(seen, node.address);
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for mode in [Nftables, Iptables, Nftables, Iptables] {
+            // As the next agent would begin.
+            let _next = node.ready_network_by(mode);
+            assert_eq!(engines(&node), (mode == Iptables, mode == Nftables));
+            say(b"again");
+            let before = asked.load(Ordering::Relaxed);
+            wait_for("more connections", || {
+                asking.is_finished() || asked.load(Ordering::Relaxed) > before + 20
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+        asking.join().unwrap();
+    });
+    say(b"later");
+    note(&format!("{} connections meanwhile", asked.into_inner()));
+}
+
+fn pods_are_forwarded_where_others_forbid_it(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "node-forbidden") else {
+        return;
+    };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let network = node.ready_network();
+    let pod = node.pod(&network, "a", published(8081));
+    let _servers = (pod.serve("a"), serve(&outside.ns, "stranger"));
+    let _running = node.routes_repaired(Some(network), NEVER);
+    let iptables = |words: &[&str]| node.ns.run(|| output("iptables", words)).unwrap();
+    // As Docker does when it starts, after this node has.
+    iptables(&["-P", "FORWARD", "DROP"]);
+    let took = wait_for("forwarded", || {
+        ask(&outside.ns, "198.18.0.1:8081").is_ok() && ask(&pod.ns, "198.18.0.2:8080").is_ok()
+    });
+    note(&format!("forwarded after {took:?}"));
+    let saved = node.iptables_save();
+    let permissions = saved
+        .lines()
+        .filter(|line| line.starts_with("-A CORACLE-CNI"));
+    assert_eq!(permissions.count(), 2, "{saved}");
+}
+
+#[test]
+fn flushed_rules_of_the_node_come_back_long_before_the_regular_comparison() {
+    let Some(lab) = lab_by(Nftables, "node-flush") else {
+        return;
+    };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let network = node.ready_network();
+    let pod = node.pod(&network, "a", published(8081));
+    let _servers = (pod.serve("a"), serve(&outside.ns, "stranger"));
+    let _running = node.routes_repaired(Some(network), NEVER);
+    for damage in [
+        &["flush", "ruleset"][..],
+        &["delete", "table", "ip", "coracle-node"],
+        &["flush", "set", "ip", "coracle-node", "outgoing"],
+    ] {
+        node.nft(damage).unwrap();
+        let took = wait_for("healed", || {
+            let seen = ask(&pod.ns, "198.18.0.2:8080");
+            ask(&outside.ns, "198.18.0.1:8081").is_ok()
+                && seen.is_ok_and(|(_, seen)| seen == node.address)
+        });
+        note(&format!("{damage:?} healed: {took:?}"));
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
+}
+
+fn a_killed_agents_ports_go_on_and_the_next_withdraws_them(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "node-killed") else {
+        return;
+    };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let network = node.ready_network();
+    let kept = node.pod(&network, "kept", published(8081));
+    let gone = node.pod(&network, "gone", published(8082));
+    let _servers = (kept.serve("kept"), gone.serve("gone"));
+    // Nothing is said at a kill.
+    drop(network);
+    assert_eq!(ask(&outside.ns, "198.18.0.1:8082").unwrap().0, "gone");
+    let next = node.network();
+    node.block_on(next.gc(std::slice::from_ref(&kept.request.sandbox_id)))
+        .unwrap();
+    assert_eq!(ask(&outside.ns, "198.18.0.1:8081").unwrap().0, "kept");
+    assert!(ask(&outside.ns, "198.18.0.1:8082").is_err());
+    assert!(!node.node_rules().contains("8082"));
+    node.block_on(next.teardown(&kept.request)).unwrap();
+    assert!(!node.node_rules().contains("8081"));
+    // After a reboot the records are there and the rules are not.
+    node.block_on(next.repair()).unwrap();
+    assert!(ask(&outside.ns, "198.18.0.1:8081").is_err());
+}
