@@ -201,6 +201,11 @@ impl AgentConfig {
         self.agent_dir().join("names.json")
     }
 
+    /// Whom policies selected last.
+    pub(crate) fn selected_file(&self) -> PathBuf {
+        self.run_dir.join("policies.json")
+    }
+
     /// What pods have on the disk, one directory each.
     pub(crate) fn pods_dir(&self) -> PathBuf {
         self.agent_dir().join("pods")

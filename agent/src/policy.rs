@@ -14,6 +14,7 @@ mod guard;
 mod keeper;
 mod peers;
 mod plan;
+mod selected;
 mod sources;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     io,
     net::IpAddr,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -14,11 +15,12 @@ use coracle_cni::{
 };
 use coracle_netfilter::{
     nftables::policies::{Left, NodeNetwork, Policies, PoliciesError, RefusedPolicies},
-    policy::{Change, Plan},
+    policy::{Change, Plan, Selected},
     refused,
 };
 use coracle_telemetry::ErrorChain;
 
+use super::selected::SelectedFile;
 use crate::node::address::own_addresses;
 
 /// Between two tries to load a module that is not there.
@@ -55,6 +57,7 @@ pub(super) struct Enforcer {
     engine: Policies,
     /// Until this one has written a plan of its own.
     left: Option<Left>,
+    selected: SelectedFile,
     /// Whether this node's own network has them on a bridge.
     has_bridge: bool,
     /// When the module may be loaded again.
@@ -62,10 +65,15 @@ pub(super) struct Enforcer {
 }
 
 impl Enforcer {
-    /// What a predecessor has left stays until there is a plan.
-    pub(super) fn begin(node: NodeNetwork) -> Self {
+    /// What a predecessor has left stays until there is a plan. What it had selected of those that
+    /// are `attached` is missed if it is not there.
+    pub(super) fn begin(
+        node: NodeNetwork,
+        (selected, attached): (PathBuf, &BTreeSet<IpAddr>),
+    ) -> Self {
         let has_bridge = node.bridge.is_some();
-        let left = Left::find(node.clone())
+        let selected = SelectedFile::open(selected);
+        let left = Left::find(node.clone(), selected.among(attached))
             .inspect_err(|error| {
                 tracing::debug!(error = %ErrorChain(error), "cannot see whether NetworkPolicy rules are left");
             })
@@ -78,6 +86,7 @@ impl Enforcer {
         Self {
             engine: Policies::new(node),
             left,
+            selected,
             has_bridge,
             load_at: None,
         }
@@ -88,6 +97,9 @@ impl Enforcer {
     pub(super) fn apply(&mut self, change: &Change) -> Result<(), EnforceError> {
         // From here on the rules are this one's, also if the kernel takes them in part.
         self.left = None;
+        let mut next = Selected::of(self.engine.plan());
+        next.apply(change);
+        self.selected.take_out(&next);
         let written = match self.engine.apply(change) {
             Err(error @ PoliciesError::List(_)) if self.has_none() => {
                 tracing::debug!(error = %ErrorChain(&error), "cannot see whether NetworkPolicy rules are left");
@@ -95,6 +107,9 @@ impl Enforcer {
             }
             written => written,
         };
+        if written.is_ok() {
+            self.selected.write(next);
+        }
         let bridged = self.pass_bridged(!self.has_none());
         written?;
         bridged?;

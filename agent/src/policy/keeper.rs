@@ -2,7 +2,7 @@
 
 mod told;
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 use coracle_netfilter::{nftables::policies::NodeNetwork, policy::PolicyKey, refused};
 use coracle_policy::{objects::PodKey, tracker::Tracker};
@@ -43,6 +43,8 @@ pub(crate) struct KeeperConfig {
     pub(crate) bridge: Option<String>,
     /// What was attached before.
     pub(crate) attached: Vec<Attachment>,
+    /// Where it is remembered whom policies select.
+    pub(crate) selected: PathBuf,
 }
 
 /// A pod that waits for its policies.
@@ -70,6 +72,9 @@ pub(crate) struct Keeper {
     events: EventRecorder,
     dns_address: Option<IpAddr>,
     bridge: Option<String>,
+    selected: PathBuf,
+    /// At the start.
+    inherited: BTreeSet<IpAddr>,
     known: Known,
     attached: Attached,
     tracker: Tracker,
@@ -98,6 +103,8 @@ impl Keeper {
         config: KeeperConfig,
     ) -> Self {
         let mut attached = Attached::new(&config.node_name);
+        let addresses = config.attached.iter().flat_map(|one| &one.addresses);
+        let inherited = addresses.copied().collect();
         let pods: BTreeSet<PodKey> = config.attached.iter().map(|one| one.pod.clone()).collect();
         config
             .attached
@@ -116,6 +123,8 @@ impl Keeper {
             events,
             dns_address: config.dns_address,
             bridge: config.bridge,
+            selected: config.selected,
+            inherited,
             known: Known::Nothing,
             attached,
             tracker,
@@ -134,8 +143,8 @@ impl Keeper {
 
     /// Works until `shutdown`. The rules stay.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
-        // Sees what is left before others can take it away.
-        self.on_enforcer(|_| ()).await;
+        // Sees what is left before others can take it away, and what they have already.
+        self.look().await;
         if let Some(address) = self.dns_address {
             let dns = answers_names(address);
             self.tracker.set_pod(&dns.key.clone(), Some(dns));
@@ -353,8 +362,12 @@ impl Keeper {
             own_service_ips: self.dns_address.into_iter().collect(),
             bridge: self.bridge.clone(),
         };
+        let selected = self.selected.clone();
+        // Only for the first, which has nobody before.
+        let attached = std::mem::take(&mut self.inherited);
         let (enforcer, outcome) = blocking(move || {
-            let mut enforcer = before.unwrap_or_else(|| Enforcer::begin(node));
+            let begin = || Enforcer::begin(node, (selected, &attached));
+            let mut enforcer = before.unwrap_or_else(begin);
             let outcome = work(&mut enforcer);
             (enforcer, outcome)
         })

@@ -108,6 +108,7 @@ async fn pods_start_and_do_not() {
         dns_address: None,
         bridge: None,
         attached: Vec::new(),
+        selected: "/nonexistent/policies.json".into(),
     };
     let keeper = Keeper::new(sources, heard, events, config);
     let stop = CancellationToken::new();
@@ -151,8 +152,52 @@ async fn pods_start_and_do_not() {
     network.setup(&request("open")).await.expect("as before");
 }
 
-#[test]
-fn a_kernel_without_rules_starts_no_pod_that_a_policy_selects() {
+/// Whom a predecessor's policies selected is shut off at once if the rules are gone, and a server
+/// that tells nothing does not matter.
+async fn who_was_selected_is_shut_off(selected: std::path::PathBuf) {
+    let service = tower::service_fn(|_: http::Request<Body>| {
+        std::future::pending::<Result<http::Response<Body>, Infallible>>()
+    });
+    let client = kube::Client::new(service, "default");
+    let mut informers = Informers::new(&client, "own", Nodes::All, &Pulse::default());
+    let sources = Sources::new(&mut informers);
+    let (guard, heard) = Guard::new();
+    let (events, _writer) = EventRecorder::new(client, "own");
+    let [there, gone] = [9, 8].map(|last| std::net::IpAddr::from([10, 244, 1, last]));
+    let named = json!({"to": [there, gone], "from": []}).to_string();
+    std::fs::write(&selected, named).expect("written");
+    let config = KeeperConfig {
+        node_name: "own".to_owned(),
+        dns_address: None,
+        has_bridge: false,
+        attached: vec![attachment(&request("shut"), &[there])],
+        selected,
+    };
+    let stop = CancellationToken::new();
+    let keeper = Keeper::new(sources, heard, events, config).run(stop.clone());
+    let running = coracle_telemetry::spawn("keeper", keeper);
+    let listed = || {
+        let mut nft = std::process::Command::new("nft");
+        let output = nft.args(["list", "ruleset"]).output().expect("nft");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let shut = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        while !listed().contains("10.244.1.9 : jump c-shut-to") {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    shut.await.expect("the pod is shut off");
+    assert!(!listed().contains("10.244.1.8"), "it is not there any more");
+    stop.cancel();
+    running.await.expect("ended");
+    drop(guard);
+}
+
+/// Runs it in a namespace of its own, as root with some capabilities less.
+fn in_a_namespace<F: Future<Output = ()>>(
+    without: CapabilitySet,
+    work: impl FnOnce(std::path::PathBuf) -> F + Send,
+) {
     let root = nix::unistd::geteuid().is_root();
     assert!(root || std::env::var_os("REQUIRE_ROOT").is_none());
     if !root {
@@ -161,19 +206,29 @@ fn a_kernel_without_rules_starts_no_pod_that_a_policy_selects() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("ns");
     let ns = NetNs::create(&path).expect("a namespace");
+    let file = directory.path().join("policies.json");
     let outcome = ns.run(|| {
-        // Of this thread, and of those that it makes: the kernel refuses all of netfilter.
+        // Of this thread, and of those that it makes.
         let mut own = capabilities(None).expect("own capabilities");
-        own.effective.remove(CapabilitySet::NET_ADMIN);
-        own.permitted.remove(CapabilitySet::NET_ADMIN);
+        own.effective.remove(without);
+        own.permitted.remove(without);
         set_capabilities(None, own).expect("fewer capabilities");
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        runtime
-            .expect("a runtime")
-            .block_on(pods_start_and_do_not());
+        runtime.expect("a runtime").block_on(work(file));
     });
     coracle_netns::unpin(&path).expect("unpinned");
     outcome.expect("a run in the namespace");
+}
+
+#[test]
+fn a_kernel_without_rules_starts_no_pod_that_a_policy_selects() {
+    // The kernel refuses all of netfilter.
+    in_a_namespace(CapabilitySet::NET_ADMIN, |_| pods_start_and_do_not());
+}
+
+#[test]
+fn rules_that_went_while_no_agent_ran_are_missed_without_a_server() {
+    in_a_namespace(CapabilitySet::empty(), who_was_selected_is_shut_off);
 }

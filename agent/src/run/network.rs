@@ -162,6 +162,7 @@ fn spawn_policies(
         dns_address: config.dns_address(),
         bridge: config.cni_conf_dir.is_none().then(|| config.bridge.clone()),
         attached,
+        selected: config.selected_file(),
     };
     let sources = policy::Sources::new(informers);
     let keeper = Keeper::new(sources.clone(), heard, events.clone(), keeper_config);

@@ -5,7 +5,7 @@ use std::{
     net::IpAddr,
 };
 
-use super::{Chain, ChainId, Change, Direction};
+use super::{Chain, ChainId, Change, Direction, Plan};
 
 /// Addresses of the pods that chains decide on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +17,33 @@ pub struct Selected {
 }
 
 impl Selected {
+    /// Those of a plan.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        Self {
+            to: plan.to.keys().copied().collect(),
+            from: plan.from.keys().copied().collect(),
+        }
+    }
+
+    /// Those of a plan after a change.
+    pub fn apply(&mut self, change: &Change) {
+        for (all, changed) in [(&mut self.to, &change.to), (&mut self.from, &change.from)] {
+            for (address, chain) in changed {
+                match chain {
+                    Some(_) => all.insert(*address),
+                    None => all.remove(address),
+                };
+            }
+        }
+    }
+
+    /// These, too.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.to.extend(others.to);
+        self.from.extend(others.from);
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -52,7 +79,7 @@ impl Selected {
 mod tests {
     use super::*;
     use crate::{
-        policy::{Packet, Plan},
+        policy::Packet,
         service::Protocol,
     };
 

@@ -2,7 +2,7 @@
 
 use coracle_netfilter::{
     nftables::policies::{self, Left, Policies},
-    policy::{Change, Plan},
+    policy::{Change, Plan, Selected},
 };
 use serde_json::json;
 
@@ -82,7 +82,8 @@ fn rules_of_an_ended_agent_are_not_open_when_others_remove_them() {
         Some(json!({"podSelector": {"matchLabels": {"pod": "a"}}, "ingress": [{"from": from_b}]})),
     );
     let node = &cluster.nodes[0];
-    let mut left = node.ns.run(|| Left::find(on_bridge()).unwrap()).unwrap();
+    let find = || Left::find(on_bridge(), Selected::default()).unwrap();
+    let mut left = node.ns.run(find).unwrap();
     let mut keep = || node.ns.run(|| left.keep().unwrap()).unwrap();
     let nft = |command: &str| {
         let command: Vec<&str> = command.split(' ').collect();
@@ -100,6 +101,14 @@ fn rules_of_an_ended_agent_are_not_open_when_others_remove_them() {
         assert_eq!(cluster.passing(8080), "ab ac bc cb", "{harm}");
         assert!(!keep(), "{harm}");
     }
+    // Nor are they if that was before anybody looked, and an ended agent has said whom they selected.
+    nft("flush ruleset");
+    assert!(cluster.reaches("c", "a", 8080));
+    let selected = Selected::of(cluster.enforcers[0].engine.plan());
+    let find = || Left::find(on_bridge(), selected.clone()).unwrap();
+    let mut late = node.ns.run(find).unwrap();
+    assert!(node.ns.run(|| late.keep().unwrap()).unwrap());
+    assert_eq!(cluster.passing(8080), "ab ac bc cb");
     // The successor has a plan.
     let mut next = Policies::new(on_bridge());
     let plan = cluster.enforcers[0].engine.plan().clone();

@@ -1,7 +1,7 @@
 //! What a process before this one has left in the kernel, while this one has no plan yet.
 //!
-//! Who the rules select is known from the kernel, what they say is not: if somebody takes the rules
-//! away meanwhile, those pods are shut off until there is a plan.
+//! Who the rules select is known from the kernel, and from what that process has remembered; what
+//! they say is not: if somebody takes the rules away, those pods are shut off until there is a plan.
 
 use std::{collections::BTreeMap, io, net::IpAddr};
 
@@ -34,15 +34,22 @@ pub struct Left {
 }
 
 impl Left {
-    /// Looks what there is. `node` as for [`Policies::new`].
+    /// Looks what there is. `node` as for [`Policies::new`]; `remembered` were selected when the other
+    /// process was there: if they are not any more, that counts as removed.
     ///
     /// # Errors
     /// [`PoliciesError::List`].
-    pub fn find(node: NodeNetwork) -> Result<Self, PoliciesError> {
-        let verified = Generation::now();
+    pub fn find(node: NodeNetwork, remembered: Selected) -> Result<Self, PoliciesError> {
+        let mut verified = Generation::now();
+        let mut found = Found::look().map_err(PoliciesError::List)?;
+        let there = found.selected.clone();
+        found.selected.extend(remembered);
+        if found.selected != there {
+            verified = Generation::default();
+        }
         Ok(Self {
             node,
-            found: Found::look().map_err(PoliciesError::List)?,
+            found,
             verified,
             shut: None,
         })
