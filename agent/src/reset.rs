@@ -156,10 +156,7 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
                     .map_err(|error| error.to_string())
             }),
         ),
-        (
-            "rules",
-            Box::new(remove_rules),
-        ),
+        ("rules", Box::new(remove_rules)),
         (
             "nftables",
             Box::new(|| services::remove().map_err(|error| ErrorChain(&error).to_string())),

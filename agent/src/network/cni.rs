@@ -135,7 +135,7 @@ impl CniNetwork {
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         match &self.backend {
-            Backend::Configured(_) => false,
+            Backend::Configured(..) => false,
             Backend::Own(own, _) => own.is_disturbed(),
         }
     }
@@ -147,7 +147,7 @@ impl CniNetwork {
     /// [`NetworkError::Plugin`]: retry.
     pub fn set_overlay(&self, overlay: Overlay) -> Result<(), NetworkError> {
         match &self.backend {
-            Backend::Configured(_) => Ok(()),
+            Backend::Configured(..) => Ok(()),
             Backend::Own(own, _) => own.set_overlay(overlay),
         }
     }

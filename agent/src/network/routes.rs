@@ -11,12 +11,7 @@ mod plan;
 mod sync;
 pub(crate) mod vxlan;
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use coracle_api::pod_network::PodNetwork;
 use coracle_client::{

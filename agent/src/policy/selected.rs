@@ -110,7 +110,10 @@ mod tests {
         assert_eq!(again(), selected(&[2, 3], &[2]));
         // Who is not attached any more is nobody to shut off.
         let attached = selected(&[3], &[]).to;
-        assert_eq!(SelectedFile::open(path.clone()).among(&attached), selected(&[3], &[]));
+        assert_eq!(
+            SelectedFile::open(path.clone()).among(&attached),
+            selected(&[3], &[])
+        );
         fs::write(&path, "{").expect("written");
         assert_eq!(again(), Selected::default());
     }

@@ -169,7 +169,7 @@ async fn who_was_selected_is_shut_off(selected: std::path::PathBuf) {
     let config = KeeperConfig {
         node_name: "own".to_owned(),
         dns_address: None,
-        has_bridge: false,
+        bridge: None,
         attached: vec![attachment(&request("shut"), &[there])],
         selected,
     };

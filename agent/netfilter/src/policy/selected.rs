@@ -78,10 +78,7 @@ impl Selected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        policy::Packet,
-        service::Protocol,
-    };
+    use crate::{policy::Packet, service::Protocol};
 
     #[test]
     fn who_is_shut_in_gets_what_nobody_decides_on() {

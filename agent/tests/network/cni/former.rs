@@ -38,6 +38,7 @@ echo '{{"ips": [{{"address": "10.77.0.5/32"}}]}}'
         cluster_cidrs: Vec::new(),
         bridge: "coracle0".into(),
         mtu: None,
+        rules: coracle_netfilter::ProxyMode::Nftables,
         node_ip: None,
     })
 }

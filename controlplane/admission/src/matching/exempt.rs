@@ -39,7 +39,7 @@ const EXEMPT: [(&str, &[&str]); 3] = [
 /// Whether nobody is asked about requests to a resource.
 #[must_use]
 pub fn is_exempt(resource: &ApiResource) -> bool {
-    EXEMPT.iter().any(|(group, plurals)| {
-        resource.group == *group && plurals.contains(&&*resource.plural)
-    })
+    EXEMPT
+        .iter()
+        .any(|(group, plurals)| resource.group == *group && plurals.contains(&&*resource.plural))
 }

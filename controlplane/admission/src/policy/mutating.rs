@@ -306,7 +306,11 @@ impl Call<'_> {
 
 impl Hook<Mutator> {
     fn misconfigured(&self, binding: Option<&Binding>, why: &str) -> Option<Failure> {
-        let what = if binding.is_some() { "binding" } else { "policy" };
+        let what = if binding.is_some() {
+            "binding"
+        } else {
+            "policy"
+        };
         let message = format!("failed to configure {what}: {why}");
         self.failure(binding, &message, None)
     }
@@ -343,10 +347,6 @@ fn refusal(attributes: &Attributes<'_>, failures: Vec<Failure>) -> Status {
         message: failure.message,
         ..Cause::default()
     });
-    status
-        .details
-        .get_or_insert_default()
-        .causes
-        .extend(causes);
+    status.details.get_or_insert_default().causes.extend(causes);
     status
 }

@@ -42,9 +42,9 @@ impl Params {
             return Ok(None);
         };
         let found = self.kinds.of_kind(gvk);
-        found.map(Some).ok_or_else(|| {
-            format!("failed to find resource referenced by paramKind: '{gvk}'")
-        })
+        found
+            .map(Some)
+            .ok_or_else(|| format!("failed to find resource referenced by paramKind: '{gvk}'"))
     }
 
     /// What a binding refers to for a request in a namespace: `null` for a policy without

@@ -213,7 +213,11 @@ impl Inner {
 impl Hook<Validator> {
     /// What cannot be done with it as it is.
     fn misconfigured(&self, binding: Option<&Binding>, why: &str) -> Option<Denial> {
-        let what = if binding.is_some() { "binding" } else { "policy" };
+        let what = if binding.is_some() {
+            "binding"
+        } else {
+            "policy"
+        };
         let message = format!("failed to configure {what}: {why}");
         self.is_strict.then(|| Denial {
             message: self.denied(binding, &message),

@@ -9,11 +9,7 @@ use serde_json::Value;
 
 use crate::{
     attributes::Attributes,
-    matching::{
-        Forms, Invocation, Variables,
-        review,
-        variables::Seen,
-    },
+    matching::{Forms, Invocation, Variables, review, variables::Seen},
 };
 
 /// The parts that are given to expressions.

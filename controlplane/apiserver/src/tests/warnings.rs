@@ -34,9 +34,7 @@ async fn kinds_that_nobody_acts_on_are_warned_of_when_they_are_written() {
     let said = warnings(&raw, "POST", schemas, Some(schema)).await;
     assert_eq!(
         said,
-        [
-            "299 - \"FlowSchema is not acted on by this cluster yet: requests are not queued by it\""
-        ]
+        ["299 - \"FlowSchema is not acted on by this cluster yet: requests are not queued by it\""]
     );
     assert!(warnings(&raw, "GET", schemas, None).await.is_empty());
 }

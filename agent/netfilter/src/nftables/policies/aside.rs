@@ -148,7 +148,7 @@ fn trial(families: &[Family], chains: &[(ChainId, Chain)]) -> Result<(), CommitE
 fn batch(family: Family, chains: &[(ChainId, Chain)]) -> Batch {
     let packets = Packets(family);
     let table = Table {
-        name: TRIAL,
+        name: TRIAL.into(),
         ..packets.table()
     };
     let rules = || chains.iter().flat_map(|(_, chain)| &chain.rules);

@@ -11,7 +11,13 @@ async fn what_cannot_be_told_is_the_failure_policys() {
             {"expression": "object.data.missing == 'x'"}, {"expression": "object.data.a != 'never'"}]});
         validating(&admin, "configmaps", spec, json!({})).await;
         refused(&admin, CONFIGMAPS, &configmap("c", json!({"a": "never"}))).await;
-        let answer = write(&admin, "POST", CONFIGMAPS, &configmap("c", json!({"a": "b"}))).await;
+        let answer = write(
+            &admin,
+            "POST",
+            CONFIGMAPS,
+            &configmap("c", json!({"a": "b"})),
+        )
+        .await;
         assert_eq!(answer.code, code, "{}", answer.message());
         if code == 422 {
             assert!(answer.message().ends_with(
@@ -29,9 +35,21 @@ async fn conditions_that_fail_are_the_failure_policys() {
             "matchConditions": [{"name": "c", "expression": "object.data.a == 'x'"}]});
         validating(&admin, "configmaps", spec, json!({})).await;
         refused(&admin, CONFIGMAPS, &configmap("c", json!({"a": "x"}))).await;
-        let answer = write(&admin, "POST", CONFIGMAPS, &configmap("c", json!({"a": "y"}))).await;
+        let answer = write(
+            &admin,
+            "POST",
+            CONFIGMAPS,
+            &configmap("c", json!({"a": "y"})),
+        )
+        .await;
         assert_eq!(answer.code, 201, "another");
-        let answer = write(&admin, "POST", CONFIGMAPS, &configmap("d", json!({"b": "y"}))).await;
+        let answer = write(
+            &admin,
+            "POST",
+            CONFIGMAPS,
+            &configmap("d", json!({"b": "y"})),
+        )
+        .await;
         assert_eq!(answer.code, code, "{policy}: {}", answer.message());
     }
 }
@@ -53,9 +71,7 @@ async fn dear_expressions_end() {
         "{}",
         answer.message()
     );
-    let many: Vec<Value> = (0..12)
-        .map(|_| json!({"expression": dear}))
-        .collect();
+    let many: Vec<Value> = (0..12).map(|_| json!({"expression": dear})).collect();
     let policy = format!("{ADMISSION}/validatingadmissionpolicies/p");
     let change = json!({"spec": {"validations": many}});
     assert_eq!(write(&admin, "PATCH", &policy, &change).await.code, 200);
@@ -93,11 +109,17 @@ async fn a_policy_comes_and_goes_under_load() {
             let spec = json!({"validations": [{"expression": "false"}]});
             validating(&admin, "configmaps", spec, json!({})).await;
             refused(&admin, CONFIGMAPS, &configmap("d", json!({}))).await;
-            for plural in ["validatingadmissionpolicies/p", "validatingadmissionpolicybindings/b"] {
+            for plural in [
+                "validatingadmissionpolicies/p",
+                "validatingadmissionpolicybindings/b",
+            ] {
                 let path = format!("{ADMISSION}/{plural}");
                 assert_eq!(write(&admin, "DELETE", &path, &json!({})).await.code, 200);
             }
-            until(&admin, CONFIGMAPS, &configmap("d", json!({})), |answer| answer.code == 201).await;
+            until(&admin, CONFIGMAPS, &configmap("d", json!({})), |answer| {
+                answer.code == 201
+            })
+            .await;
         }
         stop.cancel();
     };

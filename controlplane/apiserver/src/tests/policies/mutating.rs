@@ -20,7 +20,9 @@ async fn sidecars_and_labels_are_added() {
     })
     .await;
     assert_eq!(labels(&answer), &json!({"mesh": "on"}));
-    let containers = answer.body["spec"]["containers"].as_array().expect("a list");
+    let containers = answer.body["spec"]["containers"]
+        .as_array()
+        .expect("a list");
     let shown: Vec<[&Value; 3]> = containers
         .iter()
         .map(|one| [&one["name"], &one["image"], &one["terminationMessagePath"]])
@@ -66,7 +68,9 @@ async fn patches_are_applied_in_order_unless_a_test_fails() {
 async fn what_a_mutation_may_not_do_refuses_or_is_left() {
     for (mutation, why) in [
         (
-            apply("Object{spec: Object.spec{containers: [Object.spec.containers{name: 'c', command: ['x']}]}}"),
+            apply(
+                "Object{spec: Object.spec{containers: [Object.spec.containers{name: 'c', command: ['x']}]}}",
+            ),
             "policy 'm' with binding 'm-b' denied request: error applying patch: invalid ApplyConfiguration: may not \
              mutate atomic arrays, maps or structs: .spec.containers[0].command",
         ),
@@ -96,12 +100,19 @@ async fn what_a_mutation_may_not_do_refuses_or_is_left() {
                 apply("Object{metadata: Object.metadata{labels: {'seen': 'yes'}}}")]});
             mutating(&admin, "m", "pods", spec, json!({})).await;
             if policy == "Ignore" {
-                let answer = until(&admin, PODS, &pod("a", false), |answer| labels(answer).is_object()).await;
+                let answer = until(&admin, PODS, &pod("a", false), |answer| {
+                    labels(answer).is_object()
+                })
+                .await;
                 assert_eq!(labels(&answer), &json!({"seen": "yes"}));
                 continue;
             }
             let answer = refused(&admin, PODS, &pod("a", false)).await;
-            let found = (answer.code, answer.body["reason"].as_str(), answer.message());
+            let found = (
+                answer.code,
+                answer.body["reason"].as_str(),
+                answer.message(),
+            );
             assert_eq!(found, (403, Some("Invalid"), why));
         }
     }
@@ -112,7 +123,8 @@ async fn what_a_mutation_may_not_do_refuses_or_is_left() {
 async fn policies_look_again_if_they_ask_for_it() {
     for (policy, expect) in [("Never", "1"), ("IfNeeded", "2")] {
         let Cluster { admin, .. } = cluster().await;
-        let count = "Object{metadata: Object.metadata{labels: {'count': string(size(object.data))}}}";
+        let count =
+            "Object{metadata: Object.metadata{labels: {'count': string(size(object.data))}}}";
         let spec = json!({"reinvocationPolicy": policy, "mutations": [apply(count)]});
         mutating(&admin, "a-first", "configmaps", spec, json!({})).await;
         let spec = json!({"mutations": [apply("Object{data: {'added': 'yes'}}")]});
@@ -154,7 +166,9 @@ async fn custom_resources_are_changed_and_then_validated() {
     };
     let gates = "/apis/example.org/v1/namespaces/default/gates";
     let answer = until(&admin, gates, &gate(443), |answer| {
-        answer.body["spec"]["ports"].as_array().is_some_and(|ports| ports.len() == 2)
+        answer.body["spec"]["ports"]
+            .as_array()
+            .is_some_and(|ports| ports.len() == 2)
     })
     .await;
     assert_eq!(
@@ -162,5 +176,9 @@ async fn custom_resources_are_changed_and_then_validated() {
         json!([{"name": "health", "port": 80}, {"name": "a", "port": 443}])
     );
     let answer = refused(&admin, gates, &gate(8080)).await;
-    assert!(answer.message().contains("failed expression: object.spec.ports.all"));
+    assert!(
+        answer
+            .message()
+            .contains("failed expression: object.spec.ports.all")
+    );
 }

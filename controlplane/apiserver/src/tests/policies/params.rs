@@ -109,12 +109,7 @@ async fn a_selector_hands_over_all_that_it_selects() {
     assert!(answer.message().ends_with("wants two"));
     let answer = refused(&admin, PODS, &labelled(json!({"two": "yes"}))).await;
     assert!(answer.message().ends_with("wants one"));
-    made(
-        &admin,
-        PODS,
-        labelled(json!({"one": "yes", "two": "yes"})),
-    )
-    .await;
+    made(&admin, PODS, labelled(json!({"one": "yes", "two": "yes"}))).await;
 }
 
 #[tokio::test]
@@ -170,7 +165,11 @@ async fn custom_resources_are_parameters_as_soon_as_they_are_served() {
     };
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let answer = refused(&admin, deployments, &deployment(1)).await;
-    assert!(answer.message().contains("failed to find resource referenced by paramKind"));
+    assert!(
+        answer
+            .message()
+            .contains("failed to find resource referenced by paramKind")
+    );
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
         "properties": {"most": {"type": "integer"}}}}});
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -194,5 +193,9 @@ async fn custom_resources_are_parameters_as_soon_as_they_are_served() {
     })
     .await;
     let answer = write(&admin, "POST", deployments, &deployment(3)).await;
-    assert!(answer.message().ends_with("denied request: at most 2"), "{}", answer.message());
+    assert!(
+        answer.message().ends_with("denied request: at most 2"),
+        "{}",
+        answer.message()
+    );
 }

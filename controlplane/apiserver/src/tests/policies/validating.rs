@@ -178,7 +178,8 @@ async fn policies_and_reviews_are_never_asked_about() {
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     made(&admin, reviews, review).await;
     let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
-    let one = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
+    let one =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
     assert_eq!(write(&admin, "POST", lease, &one).await.code, 422);
     let binding = format!("{ADMISSION}/validatingadmissionpolicybindings/b");
     assert_eq!(
