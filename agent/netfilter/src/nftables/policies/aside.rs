@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Policies of one chain that the kernel refuses: pods that they select are shut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedPolicies {
-    /// Which.
+    /// Those whose rules the chain has.
     pub policies: Vec<PolicyKey>,
     /// What the kernel says.
     pub why: String,

@@ -47,8 +47,8 @@ impl Before {
 /// What carries a change out in a table that is right: transactions one after the other.
 ///
 /// Chains are made before anything leads to them. Of a packet that is on its way while a
-/// transaction takes effect, the kernel looks elements up as they are after it, and runs chains as they were
-/// before: a new one would have no rules, and let it through.
+/// transaction takes effect, the kernel looks elements up as they are after it, and runs chains as
+/// they were before: a new one would have no rules, and let it through.
 pub(super) fn batches(family: Family, change: &Change, before: &Before) -> [Batch; 2] {
     [made(family, change), led(family, change, before)]
 }
