@@ -338,5 +338,9 @@ mod tests {
         assert!(!differs(&one, &other));
         other.images = None;
         assert!(differs(&one, &other));
+        // What an older agent has not declared is told by the next one.
+        other = one.clone();
+        other.declared_features = None;
+        assert!(differs(&one, &other));
     }
 }

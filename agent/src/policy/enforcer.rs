@@ -11,7 +11,7 @@ use std::{
 use coracle_cni::{
     CniError,
     bridged::{self, Bridged},
-    netlink::{Netlink, NetlinkError},
+    netlink::{Link, Netlink, NetlinkError},
 };
 use coracle_netfilter::{
     nftables::policies::{Left, NodeNetwork, Policies, PoliciesError, RefusedPolicies},
@@ -189,7 +189,45 @@ impl Enforcer {
     }
 }
 
+/// Whether a bridge joins anything: Docker's, say, is there on many machines, and mostly empty.
 fn is_any_bridge() -> Result<bool, NetlinkError> {
     let links = Netlink::open()?.links()?;
-    Ok(links.iter().any(|link| link.is_bridge))
+    Ok(is_joined(&links))
+}
+
+fn is_joined(links: &[Link]) -> bool {
+    let mut bridges = links.iter().filter(|link| link.is_bridge);
+    bridges.any(|bridge| {
+        links
+            .iter()
+            .any(|link| link.controller == Some(bridge.index))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridge_without_ports_joins_nobody() {
+        let link = |index, is_bridge, controller| Link {
+            index,
+            name: format!("l{index}"),
+            address: Vec::new(),
+            mtu: 1500,
+            controller,
+            is_bridge,
+            vxlan_port: None,
+            up: true,
+        };
+        let (docker, routed) = (link(1, true, None), link(2, false, None));
+        assert!(!is_joined(&[docker.clone(), routed.clone()]));
+        // A port of something else than a bridge.
+        assert!(!is_joined(&[
+            docker.clone(),
+            link(3, false, Some(2)),
+            routed.clone()
+        ]));
+        assert!(is_joined(&[docker, routed, link(3, false, Some(1))]));
+    }
 }

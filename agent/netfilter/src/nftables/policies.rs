@@ -14,7 +14,7 @@
 //! A packet costs two look-ups, however many policies and pods there are. A pod that comes or goes
 //! is an element of some groups; only a policy that changes makes chains. Without a policy that
 //! selects a pod of this node there is no table. Output is left alone: what the node itself sends
-//! (probes) reaches its pods. A chain that the kernel refuses stops no other: see [`aside`].
+//! (probes) reaches its pods. A chain that the kernel refuses stops no other (`aside`).
 
 mod aside;
 mod difference;
@@ -31,7 +31,8 @@ use super::{
     batch::Batch,
     kept::Kept,
     kernel::{self, CommitError},
-    transition::batch_to,
+    table::Layout,
+    transition::{Elements, Held, batch_to, differs},
 };
 use crate::{
     generation::Generation,
@@ -230,9 +231,15 @@ impl Policies {
             self.commit(removal)?;
             return Ok(was_there);
         }
-        let held = self.kept(family).held(None).map_err(PoliciesError::List)?;
+        let mut held = self.kept(family).held(None).map_err(PoliciesError::List)?;
         let layout = layout::layout(family, &self.plan, &self.node);
         let elements = layout::elements(family, &self.plan);
+        if let Some(present) = &held
+            && let Some(chains) = chains_first(&layout, present, &elements)
+        {
+            self.commit(chains)?;
+            held = self.kept(family).held(None).map_err(PoliciesError::List)?;
+        }
         let batch = batch_to(&layout, held.as_ref(), &elements);
         let differs = !batch.is_empty();
         if differs {
@@ -241,6 +248,28 @@ impl Policies {
         }
         Ok(differs)
     }
+}
+
+/// What makes the chains that a table lacks, before anything leads to them: see
+/// [`difference::batches`]. `None`: it lacks none, or is made anew as a whole.
+fn chains_first(layout: &Layout, held: &Held, elements: &Elements) -> Option<Batch> {
+    let chains = layout.chains.iter();
+    let lacking =
+        chains.filter(|(name, hook, _)| hook.is_none() && !held.chains.contains_key(name));
+    let chains: Vec<_> = lacking.cloned().collect();
+    if chains.is_empty() || differs(layout, held) {
+        return None;
+    }
+    let mut sets = layout.sets.clone();
+    sets.retain(|set| !held.sets.contains_key(&set.name));
+    let mut new = elements.clone();
+    new.retain(|name, _| sets.iter().any(|set| set.name == *name));
+    let part = Layout {
+        table: layout.table.clone(),
+        sets,
+        chains,
+    };
+    Some(batch_to(&part, Some(&Held::default()), &new))
 }
 
 /// Removes the tables; there need not be any.

@@ -76,7 +76,7 @@ fn hooked(chain: &Chain) -> Hooked {
 
 /// Whether something of the table is of the right name and the wrong kind: another release's, or
 /// somebody has changed it.
-fn differs(layout: &Layout, held: &Held) -> bool {
+pub(super) fn differs(layout: &Layout, held: &Held) -> bool {
     let mut sets = layout.sets.iter();
     let mut chains = layout.chains.iter();
     sets.any(|set| held.sets.get(&set.name).is_some_and(|is| *is != shape(set)))

@@ -72,6 +72,39 @@ fn what_others_break_is_mended_and_a_successor_takes_over() {
     assert!(cluster.reaches("c", "a", 8080));
 }
 
+/// What has changed while no agent ran is what its successor begins with.
+#[test]
+fn a_successor_takes_over_a_table_of_other_policies() {
+    let Some(lab) = lab("np-other") else { return };
+    let mut cluster = Cluster::new(&lab);
+    let from = |pod: &str| {
+        let from = json!([{"podSelector": {"matchLabels": {"pod": pod}}}]);
+        Some(json!({"podSelector": {"matchLabels": {"pod": "a"}}, "ingress": [{"from": from}]}))
+    };
+    cluster.policy("one", from("b"));
+    assert_eq!(cluster.passing(8080), "ab ac ba bc cb");
+    let old = table(&cluster.nodes[0]);
+    let mut plans = Vec::new();
+    for (name, spec) in [("one", from("c")), ("two", from("b"))] {
+        let enforcer = &mut cluster.enforcers[0];
+        enforcer.policy(name, spec);
+        enforcer.tracker.changes();
+        plans.push(enforcer.tracker.plan());
+    }
+    for (plan, expected) in plans.iter().zip(["ab ac bc ca cb", "ab ac ba bc ca cb"]) {
+        let mut next = Policies::new(on_bridge());
+        let (node, change) = (&cluster.nodes[0], whole(plan));
+        node.ns.run(|| next.apply(&change).unwrap()).unwrap();
+        assert_eq!(cluster.passing(8080), expected);
+        assert_ne!(table(node), old);
+        assert!(!node.ns.run(|| next.reconcile().unwrap()).unwrap());
+    }
+    let mut none = Policies::new(on_bridge());
+    let node = &cluster.nodes[0];
+    node.ns.run(|| none.reconcile().unwrap()).unwrap();
+    assert!(!tables(node).contains("coracle-policy"));
+}
+
 #[test]
 fn rules_of_an_ended_agent_are_not_open_when_others_remove_them() {
     let Some(lab) = lab("np-left") else { return };
