@@ -86,4 +86,5 @@ pub use metrics::AdmissionMetrics;
 pub use parts::Parts;
 pub use plugin::Plugin;
 pub use pod_security::metrics::PodSecurityMetrics;
+pub use policy::type_check::type_warnings;
 pub use told::Told;

@@ -12,6 +12,7 @@
 //! | `view` | a write as the expressions of a policy see it |
 //! | `validation` | the expressions of a validating policy |
 //! | `mutation` | the expressions of a mutating policy, and what they make of an object |
+//! | `type_check` | whether a validating policy fits the kinds that it is about |
 //! | `reinvocation` | which mutating policies look once more |
 //!
 //! What is written of a policy is checked when it is written (`coracle_registry`). Policies are
@@ -24,6 +25,7 @@ mod index;
 mod mutation;
 mod params;
 pub(crate) mod reinvocation;
+pub(crate) mod type_check;
 mod validation;
 mod view;
 

@@ -80,6 +80,7 @@ mod metrics;
 mod metrics_api;
 mod nonresource;
 pub mod pki;
+mod policy_status;
 mod progress;
 mod published;
 mod query;

@@ -44,7 +44,7 @@ use crate::{
     metrics::Metrics,
     metrics_api,
     pki::PkiError,
-    review, serve,
+    policy_status, review, serve,
     service_dialer::ServiceDialer,
     slow::SlowRequests,
     state::State,
@@ -151,7 +151,6 @@ impl ApiServer {
         // So it finds all kinds.
         let serving = definitions::Serving::default();
         definitions::serve_all(&state, &serving).await;
-        state.admission.refresh_policies();
         state.bootstrapped.store(true, Ordering::Release);
         keep_house(&state, &serving);
         Ok(Arc::new(Self { state, serving }))
@@ -199,9 +198,15 @@ impl ApiServer {
     }
 
     /// Gives kinds their names, tells their definitions what is established and deletes the objects
-    /// of those that go, until `stop`: for one of several servers.
+    /// of those that go, and policies what of them does not fit, until `stop`: for one of several
+    /// servers.
     pub async fn keep_definitions(self: Arc<Self>, stop: CancellationToken) {
-        definitions::keep(Arc::clone(&self.state), Arc::clone(&self.serving), stop).await;
+        let policies = policy_status::keep(Arc::clone(&self.state), stop.clone());
+        let serving = Arc::clone(&self.serving);
+        tokio::join!(
+            definitions::keep(Arc::clone(&self.state), serving, stop),
+            policies
+        );
     }
 
     /// Deletes old Events until `stop`: for one of several servers.
@@ -243,6 +248,8 @@ impl ApiServer {
 
 /// Starts the tasks that go on until the server stops: what every server does for itself.
 fn keep_house(state: &Arc<State>, serving: &definitions::Serving) {
+    // The first write finds all policies.
+    state.admission.refresh_policies();
     let repairing = Arc::clone(state);
     let mut housekeeping = Tasks::new(state.shutdown.clone());
     housekeeping.keep("bootstrap-repair", HOUSEKEEPING, &state.health, move |_| {

@@ -1,12 +1,14 @@
 //! Expressions as they are evaluated: names are places, functions are found, and what does not
 //! depend on variables is computed.
 
+mod composed;
 mod eval;
 mod node;
 mod plan;
 
 use std::sync::Arc;
 
+pub use self::composed::Composed;
 use self::node::Node;
 use crate::{
     ast::Ast,
@@ -25,12 +27,6 @@ pub struct Program {
     patterns: usize,
     variables: Vec<Arc<str>>,
     composed: Vec<usize>,
-}
-
-/// The values of the composed variable's fields, made when they are asked for.
-pub trait Composed<'v> {
-    /// What is evaluated at a place.
-    fn value(&self, place: usize) -> Evaluated<'v>;
 }
 
 /// Of an environment that has none.

@@ -3,13 +3,12 @@
 //! What comes from an object is looked at where it is; nothing is copied to evaluate an expression
 //! over it. Clones are cheap.
 
-mod json;
+pub mod json;
 
 use std::{any::Any, borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use serde_json::Value as Json;
 
-pub use self::json::Integers;
 use crate::{schema::DeclType, types::Type};
 
 /// A value.

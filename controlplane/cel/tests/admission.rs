@@ -11,7 +11,7 @@ use coracle_cel::{
     authorizer, resource_check,
     schema::DeclType,
     types::Type,
-    value::{Integers, Value},
+    value::{Value, json::Integers},
 };
 use serde_json::{Value as Json, json};
 

@@ -42,10 +42,7 @@ static TYPES: LazyLock<Arc<DeclTypes>> =
 /// What expressions may name; with `has_params` also `params`.
 #[must_use]
 pub fn env(has_params: bool) -> Env {
-    let opaque = |name: &str| {
-        let name = format!("kubernetes.authorization.{name}");
-        Type::Opaque(name.into(), [].into())
-    };
+    let opaque = |name: &str| Type::object(&format!("kubernetes.authorization.{name}"));
     let types = [
         Type::Dyn,
         Type::Dyn,

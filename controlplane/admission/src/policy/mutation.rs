@@ -11,7 +11,7 @@ use coracle_api::{
 use coracle_cel::{
     admission::{Activation, Budget, Compiler, Expression, Names, Sort, Variable},
     types::Type,
-    value::Integers,
+    value::json::Integers,
 };
 use coracle_registry::{
     expressions,

@@ -3,6 +3,7 @@
 mod faults;
 mod mutating;
 mod params;
+mod types;
 mod validating;
 
 use std::{sync::Arc, time::Duration};
@@ -35,10 +36,6 @@ async fn cluster() -> Cluster {
     let keeping = Arc::clone(&server).keep_definitions(stop.clone());
     coracle_telemetry::spawn("keep definitions", keeping);
     let admin = Raw::of(&server, UserInfo::master("test"));
-    let account =
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    let accounts = format!("{NAMESPACES}/default/serviceaccounts");
-    assert_eq!(admin.post(&accounts, account).await.0, 201);
     Cluster {
         admin,
         server,
@@ -110,7 +107,7 @@ async fn made(raw: &Raw, path: &str, body: Value) {
 
 fn rules(resource: &str, operations: &[&str]) -> Value {
     let (group, resource) = resource.split_once('/').unwrap_or(("", resource));
-    json!({"resourceRules": [{"apiGroups": [group], "apiVersions": ["*"],
+    json!({"resourceRules": [{"apiGroups": [group], "apiVersions": ["v1"],
         "operations": operations, "resources": [resource]}]})
 }
 

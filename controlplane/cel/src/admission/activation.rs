@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use super::compiler::{Expression, Variable};
 use crate::{
-    Composed, Meter,
+    meter::Meter,
+    program::Composed,
     value::{EvalError, Evaluated, Value},
 };
 

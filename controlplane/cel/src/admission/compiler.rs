@@ -2,13 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use super::Names;
+use super::names::Names;
 use crate::{
-    Program,
     ast::MAX_DEPTH,
-    check,
+    checker::check,
     env::{Composition, Env},
-    parse,
+    parser::parse,
+    program::Program,
     types::Type,
 };
 

@@ -2,7 +2,7 @@
 //!
 //! `Object.spec{}` is the type of a field `spec` of the object, and so on along the path. Nobody
 //! knows the fields; whether the names fit is looked at when the value is made
-//! ([`Value::to_json`](crate::value::Value::to_json)).
+//! ([`crate::value::Value::to_json`]).
 //!
 //! Source: `k8s.io/apiserver/pkg/cel/mutation` at v1.37.
 

@@ -12,7 +12,7 @@ pub(super) mod calls;
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Composed,
+    composed::Composed,
     node::{Accumulate, Fold, Members, Node, Quantifier, uncancelled},
 };
 use crate::{

@@ -4,13 +4,17 @@
 //! lists and maps of constants, conversions of constants, and `in` with such a list.
 
 mod fold;
+mod simple;
 
 use std::{collections::HashMap, sync::Arc};
 
-use self::fold::{accumulated, folded_list, folded_map, membership, quantifier};
+use self::{
+    fold::{accumulated, folded_list, folded_map, membership, quantifier},
+    simple::{constant, is_scalar, two, undeclared},
+};
 use super::node::{Attribute, Base, Call, Fold, Node, Plan, Qualifier, QualifierKind};
 use crate::{
-    ast::{Ast, Comprehension, Expr, ExprId, ExprKind, Literal},
+    ast::{Ast, Comprehension, Expr, ExprId, ExprKind},
     checked::{Checked, Reference},
     env::{self, Env, Named},
     function::{Cost, Function, charged},
@@ -18,8 +22,7 @@ use crate::{
     meter::Meter,
     patterns,
     source::{Issue, Issues},
-    types::Type,
-    value::{Text, Value},
+    value::Value,
 };
 
 /// The longest list or map of constants that is computed once.
@@ -361,30 +364,6 @@ impl Planner<'_> {
     }
 }
 
-/// What an expression that was not checked names, and nobody knows: found out when it is evaluated.
-fn undeclared() -> Node {
-    Node::Call(Box::new(Call {
-        name: "",
-        functions: Vec::new(),
-        cost: None,
-        args: Vec::new(),
-    }))
-}
-
-/// Whether values of a type count as one.
-fn is_scalar(of: &Type) -> bool {
-    matches!(
-        of,
-        Type::Null
-            | Type::Bool
-            | Type::Int
-            | Type::Uint
-            | Type::Double
-            | Type::Timestamp
-            | Type::Duration
-    )
-}
-
 fn attribute(base: Base) -> Node {
     Node::Attribute(Box::new(Attribute {
         base,
@@ -402,21 +381,5 @@ fn into_attribute(node: Node) -> Attribute {
             qualifiers: Vec::new(),
             test_only: false,
         },
-    }
-}
-
-fn two(nodes: Vec<Node>) -> [Node; 2] {
-    nodes.try_into().expect("there are two")
-}
-
-fn constant(literal: &Literal) -> Value<'static> {
-    match literal {
-        Literal::Null => Value::Null,
-        Literal::Bool(bool) => Value::Bool(*bool),
-        Literal::Int(int) => Value::Int(*int),
-        Literal::Uint(uint) => Value::Uint(*uint),
-        Literal::Double(double) => Value::Double(*double),
-        Literal::String(text) => Value::String(Text::Owned(text.clone())),
-        Literal::Bytes(bytes) => Value::Bytes(bytes.clone()),
     }
 }
