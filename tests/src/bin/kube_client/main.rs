@@ -1,5 +1,5 @@
 //! The crate `kube` on a cluster: server-side apply, watcher and reflector, finalizers, leader
-//! election, streams.
+//! election, streams, kinds of its own.
 //!
 //! Prints one line a row: `pass` or `fail`, the row's name, and why it failed. Needs `KUBECONFIG`
 //! and `NS`.
@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, reason = "the rows are what it is for")]
 
 mod controllers;
+mod custom;
 mod objects;
 mod streams;
 
@@ -64,6 +65,14 @@ const ROWS: &[(&str, Body)] = &[
     ("dynamic objects, metadata only", |client| {
         Box::pin(objects::dynamic(client))
     }),
+    (
+        "derived kind: definition, rules, typed objects, status, scale, apply, watch",
+        |client| Box::pin(custom::objects(client)),
+    ),
+    (
+        "controller of a derived kind: owned ConfigMaps, finalizer, drift, collection",
+        |client| Box::pin(custom::control(client)),
+    ),
 ];
 
 fn main() -> Result<()> {
