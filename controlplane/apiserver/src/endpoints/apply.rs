@@ -18,7 +18,10 @@ use coracle_registry::{
 };
 use serde_json::{Map, Value};
 
-use super::{Call, create, update::check_name};
+use super::{
+    Call, create,
+    update::{check_name, check_name_if_any},
+};
 use crate::reply::Reply;
 
 /// An object that comes and goes between reading and making it.
@@ -128,7 +131,8 @@ fn decoded(call: &Call<'_>, gvk: &Gvk) -> Result<Decoded, Status> {
         )
     };
     let decoded = read(FieldValidation::Warn)?;
-    check_name(call, &decoded.object)?;
+    // What is there already has its name.
+    check_name_if_any(call, &decoded.object)?;
     let unknown = decoded
         .warnings
         .iter()
@@ -211,6 +215,7 @@ async fn make(
         ));
     }
     create::authorize(call).await?;
+    check_name(call, config)?;
     let object = manager.apply(call.resource, None, config, false)?;
     create::make(call, object, options, manager).await
 }

@@ -108,6 +108,11 @@ async fn make(
 /// The object must be the one that the URL names.
 pub(crate) fn check_name(call: &Call<'_>, object: &serde_json::Value) -> Result<(), Status> {
     let (name, url) = (meta::name(object), call.info.name.as_ref());
+    if name.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({url} based on URL) was undeterminable: name must be provided"
+        )));
+    }
     if name != url {
         return Err(Status::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({url})"

@@ -83,6 +83,21 @@ fn fields_of<'a>(object: &'a Value, manager: &str) -> &'a Value {
 }
 
 #[tokio::test]
+async fn who_applies_to_what_is_there_need_not_name_it() {
+    let raw = admin().await;
+    let nameless = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"x": "1"}});
+    let path = format!("{CONFIG_MAPS}/a");
+    let (code, answer) = raw.apply(&path, "m", nameless.clone()).await;
+    let why = "the name of the object (a based on URL) was undeterminable: name must be provided";
+    assert_eq!((code, answer["message"].as_str()), (400, Some(why)));
+    raw.apply(&path, "n", data(json!({"y": "2"}))).await;
+    let (code, answer) = raw.apply(&path, "m", nameless).await;
+    assert_eq!((code, &answer["data"]), (200, &json!({"x": "1", "y": "2"})));
+    assert_eq!(answer["metadata"]["name"], "a");
+    assert_eq!(managers(&answer), ["m Apply", "n Apply"]);
+}
+
+#[tokio::test]
 async fn apply_makes_changes_and_removes() {
     let raw = admin().await;
     let path = format!("{CONFIG_MAPS}/a");
