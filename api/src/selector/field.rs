@@ -66,6 +66,13 @@ impl FieldSelector {
         self.requirements.is_empty()
     }
 
+    /// Without the requirements on other fields than those.
+    #[must_use]
+    pub fn only(mut self, is_kept: impl Fn(&str) -> bool) -> Self {
+        self.requirements.retain(|one| is_kept(&one.field));
+        self
+    }
+
     /// The requirements, ordered by field.
     #[must_use]
     pub fn requirements(&self) -> &[FieldRequirement] {

@@ -8,11 +8,14 @@
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go` at v1.37.
 
+mod converters;
+
 use std::sync::Arc;
 
 use coracle_api::{resource::GroupResource, status::Status};
 use coracle_registry::{
     api_resource::{self, ApiResource},
+    converter::CallConverter,
     custom_resource::CustomResource,
     resource::Resource,
     store::cache_status,
@@ -40,11 +43,24 @@ pub(crate) struct Coming {
 
 /// The same of several, with one change of the catalog, and how it went with each.
 pub(crate) async fn serve_all(server: &State, kinds: Vec<Coming>) -> Vec<Result<(), Status>> {
+    let with_caller = |coming: Coming| {
+        let conversion = coming.kind.conversion.as_ref();
+        let caller = conversion.map(|one| converters::reach(&server.webhooks, one));
+        (coming, caller)
+    };
+    serve_with(server, kinds.into_iter().map(with_caller).collect()).await
+}
+
+/// The same, with who reaches the conversion webhook of each.
+pub(crate) async fn serve_with(
+    server: &State,
+    kinds: Vec<(Coming, Option<Arc<dyn CallConverter>>)>,
+) -> Vec<Result<(), Status>> {
     let turn = server.catalog.turn().await;
     let (mut loaded, mut went) = (Vec::new(), Vec::new());
-    for coming in kinds {
+    for (coming, caller) in kinds {
         let about = coming.kind.info.group_resource();
-        let versions = load(server, coming, &about).await;
+        let versions = load(server, coming, caller, &about).await;
         went.push(versions.map(|versions| loaded.push((about, versions))));
     }
     if loaded.is_empty() {
@@ -67,6 +83,7 @@ pub(crate) async fn serve_all(server: &State, kinds: Vec<Coming>) -> Vec<Result<
 async fn load(
     server: &State,
     Coming { kind, ends }: Coming,
+    caller: Option<Arc<dyn CallConverter>>,
     about: &GroupResource,
 ) -> Result<Vec<Arc<Resource>>, Status> {
     if is_built_in(server, &about.group, &about.resource) {
@@ -78,9 +95,9 @@ async fn load(
     }
     let served = find(server, &about.group, &about.resource).filter(|_| ends);
     if let Some(served) = served {
-        return Ok(kind.over(&served.cache));
+        return Ok(kind.over(&served.cache, caller));
     }
-    let loading = kind.register(&server.store.cache);
+    let loading = kind.register(&server.store.cache, caller);
     loading.await.map_err(cache_status)
 }
 

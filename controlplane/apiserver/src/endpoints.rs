@@ -4,6 +4,7 @@
 //! them: what a namespace's deletion, a pod's grace period or a token Secret asks for.
 
 pub(crate) mod apply;
+mod converted;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;

@@ -254,6 +254,12 @@ pub(crate) fn selection(
     if let Some(fields) = &fields {
         check_fields(resource, fields)?;
     }
+    // What a webhook converts has its fields afterwards: [`converted_fields`].
+    let fields = match &resource.converted {
+        Some(_) => fields.map(|fields| fields.only(is_of_metadata)),
+        None => fields,
+    };
+    let fields = fields.filter(|selector| !selector.is_everything());
     let namespace = if resource.is_namespaced() {
         info.namespace.as_ref()
     } else {
@@ -294,6 +300,27 @@ pub(crate) fn selection(
         }));
     }
     Ok(selection)
+}
+
+/// What a request selects by fields of what a webhook converts, which the cache does not know.
+pub(crate) fn converted_fields(
+    resource: &Resource,
+    query: &Query<'_>,
+) -> Result<Option<FieldSelector>, Status> {
+    let Some(text) = query
+        .text("fieldSelector")
+        .filter(|_| resource.converted.is_some())
+    else {
+        return Ok(None);
+    };
+    let fields = FieldSelector::parse(text);
+    let fields = fields.map_err(|error| Status::bad_request(error.to_string()))?;
+    let fields = fields.only(|field| !is_of_metadata(field));
+    Ok(Some(fields).filter(|fields| !fields.is_everything()))
+}
+
+fn is_of_metadata(field: &str) -> bool {
+    matches!(field, "metadata.name" | "metadata.namespace")
 }
 
 fn check_fields(resource: &Resource, selector: &FieldSelector) -> Result<(), Status> {

@@ -98,11 +98,12 @@ impl ApiServer {
         let authorizer = Arc::new(UnionAuthorizer::new(&registry));
         let catalog = Arc::new(Catalogs::new(Catalog::new(served(&registry))));
         let dialer = Arc::new(ServiceDialer::default());
+        let webhooks = Webhooks::new(Arc::clone(&dialer) as _);
         let chain = admission::Chain::new(&admission::Parts {
             store: store.clone(),
             registry: Arc::clone(&registry),
             kinds: Arc::clone(&catalog) as _,
-            webhooks: Webhooks::new(Arc::clone(&dialer) as _),
+            webhooks: webhooks.clone(),
             authorizer: Arc::clone(&authorizer),
             signer: Arc::clone(&signer),
             cluster_ca: config.pki.ca.cert_pem.clone(),
@@ -128,6 +129,7 @@ impl ApiServer {
             authorizer,
             catalog,
             registry,
+            webhooks,
             signer,
             node_tls,
             limits: Limits::new(config.max_in_flight, config.max_connections),

@@ -17,6 +17,7 @@ use coracle_auth::{
 };
 use coracle_registry::{resource::Registry, service_allocator::Allocators, store::Store};
 use coracle_telemetry::Health;
+use coracle_webhook::Webhooks;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -32,6 +33,7 @@ pub(crate) struct State {
     pub(crate) registry: Arc<Registry>,
     /// What is served.
     pub(crate) catalog: Arc<Catalogs<Self>>,
+    pub(crate) webhooks: Webhooks,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<UnionAuthorizer>,
     pub(crate) signer: Arc<TokenSigner>,

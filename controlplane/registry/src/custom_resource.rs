@@ -27,6 +27,7 @@ use crate::{
     api_resource::{ApiResource, Text},
     beside::beside,
     cells,
+    converter::{CallConverter, Converted, Converter, ReviewVersion},
     json_path::JsonPath,
     lifecycle::{self, Lifecycle},
     resource::{self, Resource},
@@ -46,6 +47,19 @@ pub struct CustomResource {
     pub storage: CustomResourceVersion,
     /// The other versions.
     pub others: Vec<CustomResourceVersion>,
+    /// How versions are turned into one another; `None` if only their names differ.
+    pub conversion: Option<WebhookConversion>,
+}
+
+/// A conversion webhook.
+#[derive(Debug, Clone)]
+pub struct WebhookConversion {
+    /// The name of the definition, for logs and metrics.
+    pub definition: String,
+    /// Where it is: `spec.conversion.webhook.clientConfig`.
+    pub client_config: Value,
+    /// In which version it is asked.
+    pub review: ReviewVersion,
 }
 
 /// A version of such a kind.
@@ -80,15 +94,21 @@ pub struct PrinterColumn {
 
 impl CustomResource {
     /// The resources of the versions that are served, their objects loaded. They take the place of
-    /// those with the same names, whose watches end.
+    /// those with the same names, whose watches end. `caller` reaches the conversion webhook, if
+    /// there is one.
     ///
     /// # Errors
     /// As [`WatchCache::register`].
-    pub async fn register(self, cache: &WatchCache) -> Result<Vec<Arc<Resource>>, WatchCacheError> {
+    pub async fn register(
+        self,
+        cache: &WatchCache,
+        caller: Option<Arc<dyn CallConverter>>,
+    ) -> Result<Vec<Arc<Resource>>, WatchCacheError> {
         let Self {
             info,
             storage,
             others,
+            ..
         } = &self;
         let stored = storage.version(info);
         let fields = self.versions().flat_map(CustomResourceVersion::fields);
@@ -100,22 +120,59 @@ impl CustomResource {
             storage: stored,
             others: others.iter().map(|other| other.version(info)).collect(),
         };
+        // Which fields an object has is known when it is converted.
+        let (convert, indexed) = match self.conversion.is_some() && caller.is_some() {
+            true => (read_as.renew(), Arc::default()),
+            false => (read_as.convert(), indexed.into()),
+        };
         let config = ResourceConfig {
-            convert: Some(read_as.convert()),
-            ..resource::cache_config(info, strategy, &indexed.into())
+            convert: Some(convert),
+            ..resource::cache_config(info, strategy, &indexed)
         };
         let cache = cache.register(config).await?;
-        Ok(self.over(&cache))
+        Ok(self.over(&cache, caller))
     }
 
     /// The same over objects that are loaded, for a kind that was so but for what can be done with
     /// it: who watches goes on.
     #[must_use]
-    pub fn over(&self, cache: &Arc<ResourceCache>) -> Vec<Arc<Resource>> {
+    pub fn over(
+        &self,
+        cache: &Arc<ResourceCache>,
+        caller: Option<Arc<dyn CallConverter>>,
+    ) -> Vec<Arc<Resource>> {
         let (info, stored) = (&self.info, self.storage.version(&self.info));
         let served = self.versions().filter(|version| version.served);
-        let resources = served.map(|version| version.resource(info, &stored, cache));
-        resources.map(Arc::new).collect()
+        let Some(converter) = self.converter(caller) else {
+            let resources = served.map(|version| version.resource(info, &stored, cache));
+            return resources.map(Arc::new).collect();
+        };
+        let as_itself =
+            |version: &CustomResourceVersion| version.resource(info, &version.version(info), cache);
+        let as_stored: Arc<[Arc<Resource>]> =
+            self.versions().map(as_itself).map(Arc::new).collect();
+        let converted = |version: &CustomResourceVersion| {
+            let own = version.version(info);
+            let converted = Converted::new(Arc::clone(&converter), own, stored.clone());
+            Arc::new(Resource {
+                converted: Some(Arc::new(converted)),
+                as_stored: Arc::clone(&as_stored),
+                ..as_itself(version)
+            })
+        };
+        served.map(converted).collect()
+    }
+
+    fn converter(&self, caller: Option<Arc<dyn CallConverter>>) -> Option<Arc<Converter>> {
+        let conversion = self.conversion.as_ref()?;
+        let names = self
+            .versions()
+            .map(|version| version.version(&self.info).api_version);
+        Some(Arc::new(Converter::new(
+            caller?,
+            conversion.review,
+            names.collect(),
+        )))
     }
 
     fn versions(&self) -> impl Iterator<Item = &CustomResourceVersion> {
@@ -163,6 +220,8 @@ impl CustomResourceVersion {
             cache: Arc::clone(cache),
             view: None,
             projected: None,
+            converted: None,
+            as_stored: Arc::default(),
             stored_as: (own.api_version != stored.api_version).then(|| StorageVersion {
                 own,
                 stored: stored.clone(),

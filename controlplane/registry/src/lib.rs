@@ -19,7 +19,7 @@
 //! | [`beside`] | what takes long, beside the runtime's threads |
 //! | [`expressions`] | what expressions about requests may name |
 //! | [`projected`] | kinds that show some of another's objects, each made once for all who watch |
-//! | `storage_version` | kinds of several versions: stored in one, read and written in each |
+//! | `storage_version`, [`converter`] | kinds of several versions: stored in one, read and written in each, by name alone or by a webhook |
 //! | [`store`] | the generic store: create, update, delete, and what is written with an object |
 //! | [`part`] | which part of an object a write is about |
 //! | [`watch_cache`] | the present state and the latest changes, for reads and watches |
@@ -40,6 +40,7 @@ pub mod api_resource;
 pub mod beside;
 pub mod cells;
 pub mod check;
+pub mod converter;
 pub mod custom_resource;
 pub mod encode;
 pub mod expressions;

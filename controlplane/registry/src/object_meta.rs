@@ -204,6 +204,14 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> FieldErrors {
     errors
 }
 
+/// What is wrong with labels and annotations.
+pub(crate) fn validate_texts(object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    labels(object, &mut errors);
+    annotations(object, &mut errors);
+    errors
+}
+
 fn labels(object: &Value, errors: &mut FieldErrors) {
     for (key, value) in meta::labels(object).into_iter().flatten() {
         for reason in name::qualified_name_errors(key) {

@@ -1,30 +1,32 @@
 //! A served resource: its strategy, its names in every form, and its cache. All of them together:
 //! [`Registry`].
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+mod shown;
 
-use bytes::Bytes;
+use std::{collections::HashMap, sync::Arc};
+
 use coracle_api::{
     meta,
     resource::{GroupResource, Gvk},
     schema::{self, Schema},
     status::Status,
 };
-use coracle_store::{Backend, Revision};
+use coracle_store::Backend;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api_resource::{ApiResource, Text},
-    encode, kinds,
+    converter::Converted,
+    kinds,
     projected::Projected,
     service_allocator::node_ports,
     storage_version::StorageVersion,
     strategy::{AnyStrategy, BuiltIn, Conversion, Projection, View},
     unenforced,
     watch_cache::{
-        Entry, FieldIndex, FieldReads, KeyScope, ResourceCache, ResourceConfig, Selection,
-        WatchCache, WatchCacheError, WatchCacheLimits,
+        FieldIndex, FieldReads, KeyScope, ResourceCache, ResourceConfig, Selection, WatchCache,
+        WatchCacheError, WatchCacheLimits,
     },
 };
 
@@ -52,6 +54,13 @@ pub struct Resource {
     pub projected: Option<Projected>,
     /// Set if the objects are stored in another version of the kind.
     pub stored_as: Option<StorageVersion>,
+    /// Set if the objects are stored in any version of the kind, and a webhook turns them into
+    /// this one.
+    pub converted: Option<Arc<Converted>>,
+    /// Then, in each version, the resource for those who look at metadata alone, the storage
+    /// version first: it shows every object in the version in which it is stored, and waits for no
+    /// webhook.
+    pub as_stored: Arc<[Arc<Resource>]>,
 }
 
 /// How a resource shows the objects of another.
@@ -82,7 +91,7 @@ impl Resource {
 
     /// Whether clients see objects as the cache has them, to the last byte.
     pub fn is_shown_as_stored(&self) -> bool {
-        self.view.is_none() && self.projected.is_none() && self.stored_as.is_none()
+        self.is_storing() && self.stored_as.is_none() && self.converted.is_none()
     }
 
     /// Whether it stores objects, and does not show those of another resource.
@@ -104,23 +113,6 @@ impl Resource {
             return Err(Status::invalid(&self.gvk, meta::name(&object), errors));
         }
         Ok(typed((seen.conversion.to_stored)(object), &seen.stored.gvk))
-    }
-
-    /// An object of this resource in the version in which it is stored.
-    pub(crate) fn to_store<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
-        match &self.stored_as {
-            Some(version) => Cow::Owned(version.encoded(object.clone())),
-            None => Cow::Borrowed(object),
-        }
-    }
-
-    /// A stored object as this resource shows it. For writes: a projection has none.
-    pub fn shown(&self, object: Value) -> Value {
-        match (&self.view, &self.stored_as) {
-            (Some(seen), _) => typed((seen.conversion.from_stored)(object), &self.gvk),
-            (None, Some(version)) => version.decoded(object),
-            (None, None) => object,
-        }
     }
 
     /// A stored object as admission has it: in this resource's version, or for a view as it is
@@ -151,44 +143,6 @@ impl Resource {
         match &self.view {
             Some(seen) => self.stored(seen, object),
             None => Ok(self.stored_of_admitted(object)),
-        }
-    }
-
-    /// The same for an encoded object. Costs nothing unless this is a view or another version.
-    pub fn shown_json(&self, json: Bytes) -> Bytes {
-        if self.is_shown_as_stored() {
-            return json;
-        }
-        if let Some(projected) = &self.projected {
-            return projected.of_json(&json);
-        }
-        let Ok(object) = serde_json::from_slice::<Value>(&json) else {
-            return json;
-        };
-        let mut object = self.shown(object);
-        let revision = meta::resource_version(&object).parse().ok().map(Revision);
-        encode::strip(&mut object);
-        let Ok(encoded) = encode::encode(&object) else {
-            return json;
-        };
-        revision.map_or(encoded.clone(), |revision| {
-            encode::with_revision(&encoded, revision)
-        })
-    }
-
-    /// The same for an object of the cache.
-    pub fn shown_entry(&self, entry: &Entry) -> Bytes {
-        match &self.projected {
-            Some(projected) => projected.of_json(&entry.unmanaged()),
-            None => self.shown_json(entry.json_bytes()),
-        }
-    }
-
-    /// The same for an object that many watch: where one can be made for all of them, it is.
-    pub fn shown_event(&self, entry: &Arc<Entry>) -> Bytes {
-        match &self.projected {
-            Some(projected) => projected.of_entry(entry),
-            None => self.shown_json(entry.json_bytes()),
         }
     }
 
@@ -346,6 +300,8 @@ impl Resource {
             view,
             projected: None,
             stored_as: None,
+            converted: None,
+            as_stored: Arc::default(),
         }
     }
 }

@@ -8,7 +8,8 @@
 //! more is removed, and what has come to it since gets its defaults. That is done once for each
 //! text, on its way into the cache; the store is written only when somebody writes the object.
 //!
-//! Not here: objects of one kind shown as another ([`View`](crate::strategy::View)).
+//! Not here: objects of one kind shown as another ([`View`](crate::strategy::View)), and versions
+//! that a webhook turns into one another ([`crate::converter`]).
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/conversion/nop_converter.go`,
 //! `schemaCoercingDecoder`, `schemaCoercingConverter` and `unstructuredDefaulter` in
@@ -86,6 +87,17 @@ impl StoredVersions {
             }
             let converted = encode::encode(&self.storage.of(object)).ok()?;
             (converted != text).then_some(converted)
+        })
+    }
+
+    /// The same without another version: it stays in the one in which it was stored.
+    pub(crate) fn renew(self) -> Convert {
+        Arc::new(move |text| {
+            let mut object: Value = serde_json::from_slice(text).ok()?;
+            object.is_object().then_some(())?;
+            self.version_of(&object)?.renew(&mut object);
+            let renewed = encode::encode(&object).ok()?;
+            (renewed != text).then_some(renewed)
         })
     }
 

@@ -106,21 +106,19 @@ impl Current {
     }
 
     /// The same for a kind that may be stored in several versions.
-    fn of_resource(resource: &Resource, kv: &KeyValue) -> Result<Self, Status> {
+    async fn of_resource(resource: &Resource, kv: &KeyValue) -> Result<Self, Status> {
         let converted = resource.cache.config().converted(kv);
         let current = Self::from_stored(converted.as_ref().unwrap_or(kv))?;
         Ok(Self {
             is_stale: converted.is_some(),
-            ..current.in_version_of(resource)
+            ..current.in_version_of(resource).await?
         })
     }
 
     /// The object in the resource's version, of whatever version the text is.
-    fn in_version_of(mut self, resource: &Resource) -> Self {
-        if let Some(version) = &resource.stored_as {
-            self.object = version.decoded(self.object);
-        }
-        self
+    async fn in_version_of(mut self, resource: &Resource) -> Result<Self, Status> {
+        self.object = resource.in_own_version(self.object).await?;
+        Ok(self)
     }
 }
 
@@ -175,7 +173,7 @@ impl Store {
     /// server has written is known before the cache has it.
     pub async fn current(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
         if let Some(written) = self.cache.written_ahead(key) {
-            let current = Current::of_resource(resource, &written)?;
+            let current = Current::of_resource(resource, &written).await?;
             return Ok(Some(Current {
                 is_fresh: false,
                 ..current
@@ -185,7 +183,7 @@ impl Store {
             Some(entry) => {
                 let current =
                     Current::parse(key.into(), entry.json_bytes(), entry.revision(), false)?;
-                Ok(Some(current.in_version_of(resource)))
+                Ok(Some(current.in_version_of(resource).await?))
             }
             None => self.newest(resource, key).await,
         }
@@ -194,9 +192,10 @@ impl Store {
     /// The object at `key`, from the store, in the resource's version.
     async fn newest(&self, resource: &Resource, key: &str) -> Result<Option<Current>, Status> {
         let stored = self.backend.get(key).await.map_err(store_status)?;
-        stored
-            .map(|kv| Current::of_resource(resource, &kv))
-            .transpose()
+        match stored {
+            Some(kv) => Current::of_resource(resource, &kv).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The object of a built-in kind at `key`, from the store.
@@ -300,8 +299,10 @@ impl Store {
         {
             return Ok(OptimisticWrite::Taken(taken));
         }
-        let present = present.map(|kv| Current::of_resource(resource, &kv));
-        Ok(OptimisticWrite::Conflict(present.transpose()?))
+        Ok(OptimisticWrite::Conflict(match present {
+            Some(kv) => Some(Current::of_resource(resource, &kv).await?),
+            None => None,
+        }))
     }
 }
 

@@ -52,6 +52,18 @@ pub fn metadata_start(json: &[u8]) -> Option<usize> {
         .then_some(at + metadata.len())
 }
 
+/// The `apiVersion` in the text of an object; empty if it is laid out otherwise.
+pub(crate) fn api_version(json: &[u8]) -> &str {
+    let found = || {
+        let rest = json.strip_prefix(br#"{"kind":""#)?;
+        let end = rest.iter().position(|byte| *byte == b'"')?;
+        let version = rest[end..].strip_prefix(br#"","apiVersion":""#)?;
+        let end = version.iter().position(|byte| *byte == b'"')?;
+        std::str::from_utf8(&version[..end]).ok()
+    };
+    found().unwrap_or_default()
+}
+
 /// Stored bytes as they are laid out now. Parses those of older stores.
 ///
 /// # Errors

@@ -109,7 +109,10 @@ impl Shared {
             "CustomResource deletion is in progress",
         );
         told(server, definitions, definition, &under_way).await?;
-        let left = self.delete_all(&resource).await?;
+        // They go without their conversion webhook, which may have gone before them.
+        let left = self
+            .delete_all(resource.as_stored(None).unwrap_or(&resource))
+            .await?;
         if left > 0 {
             let waiting = terminating(
                 "True",

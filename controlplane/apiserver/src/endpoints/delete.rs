@@ -73,10 +73,11 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
     let found = list::read(call, &list_options, selection)
         .await
         .map_err(cache_status)?;
-    let room = found.room(call)?;
     let revision = found.result.revision.to_string();
-    let mut deleted = Vec::with_capacity(found.result.entries.len());
-    for entry in found.result.entries {
+    let fields = list_options::converted_fields(call.resource, call.query)?;
+    let mut objects = list::objects(call, shape, found, fields.as_ref()).await?;
+    let mut deleted = Vec::with_capacity(objects.entries.len());
+    for entry in objects.entries {
         let namespace = entry.namespace().unwrap_or_default();
         let request = Request {
             namespace,
@@ -93,9 +94,8 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
         resource_version: &revision,
         ..ListMeta::default()
     };
-    Ok(Reply::json(list::list_of(
-        call, shape, &meta, deleted, room,
-    )))
+    objects.entries = deleted;
+    Ok(Reply::json(list::list_of(call, shape, &meta, objects)))
 }
 
 fn request<'a>(call: &'a Call<'_>, options: &'a DeleteOptions) -> Request<'a> {

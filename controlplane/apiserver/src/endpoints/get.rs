@@ -6,13 +6,18 @@ use coracle_api::status::Status;
 use coracle_registry::{store::cache_status, watch_cache::Entry};
 
 use super::Call;
-use crate::{list_options::parse_revision, reply::Reply};
+use crate::{list_options::parse_revision, reply::Reply, table::accept::Form};
 
 /// Serves the object.
 pub(crate) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let entry = entry(call).await?;
-    Ok(call.object_reply(call.resource.shown_entry(&entry), shape))
+    let json = match shape.form {
+        // Metadata needs no conversion.
+        Form::PartialObjectMetadata(_) => call.resource.shown_entry(&entry),
+        Form::Object | Form::Table(_) => call.resource.shown_now(&entry).await?,
+    };
+    Ok(call.object_reply(json, shape))
 }
 
 /// The object as the cache has it, at least as new as the client asks.

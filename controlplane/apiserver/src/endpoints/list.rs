@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use coracle_api::status::Status;
+use coracle_api::{selector::FieldSelector, status::Status};
 use coracle_registry::{
     resource::Resource,
     store::cache_status,
@@ -12,7 +12,7 @@ use coracle_registry::{
 use coracle_store::Revision;
 use http::StatusCode;
 
-use super::{Call, Shape, now_secs};
+use super::{Call, Shape, converted::Texts, now_secs};
 use crate::{
     body::{
         Body, List,
@@ -40,10 +40,41 @@ pub(crate) async fn list(call: &Call<'_>) -> Result<Reply, Status> {
         }
         result => result.map_err(cache_status)?,
     };
-    let place = Place::of(call.resource, &found.result);
-    let room = found.room(call)?;
-    let list = list_of(call, shape, &place.meta(), found.result.entries, room);
-    Ok(Reply::json(list))
+    let mut place = Place::of(call.resource, &found.result);
+    let fields = list_options::converted_fields(call.resource, call.query)?;
+    if fields.is_some() {
+        place.remaining = None;
+    }
+    let objects = objects(call, shape, found, fields.as_ref()).await?;
+    Ok(Reply::json(list_of(call, shape, &place.meta(), objects)))
+}
+
+/// Objects of a list.
+pub(crate) struct Objects {
+    pub(crate) entries: Vec<Arc<Entry>>,
+    /// Of what a webhook has converted, the texts.
+    texts: Option<Texts>,
+    room: Option<Permit>,
+}
+
+/// What was found as it is to be shown, with the room that it takes.
+pub(crate) async fn objects(
+    call: &Call<'_>,
+    shape: Shape,
+    found: Found,
+    fields: Option<&FieldSelector>,
+) -> Result<Objects, Status> {
+    let texts = Texts::of(call.resource, shape.form, fields, &found.result.entries).await?;
+    let room = found.room(call, texts.as_ref().map_or(0, Texts::bytes))?;
+    let mut entries = found.result.entries;
+    if let Some(texts) = texts.as_ref().filter(|_| fields.is_some()) {
+        entries.retain(|entry| texts.has(entry));
+    }
+    Ok(Objects {
+        entries,
+        texts,
+        room,
+    })
 }
 
 /// A list of objects, as the client wants them.
@@ -51,10 +82,14 @@ pub(crate) fn list_of(
     call: &Call<'_>,
     shape: Shape,
     meta: &ListMeta<'_>,
-    objects: Vec<Arc<Entry>>,
-    room: Option<Permit>,
+    objects: Objects,
 ) -> Body {
     let resource = call.resource;
+    let Objects {
+        entries,
+        texts,
+        room,
+    } = objects;
     let (head, name) = match shape.form {
         Form::Object => {
             let kind = format!("{}List", resource.info.kind);
@@ -78,15 +113,18 @@ pub(crate) fn list_of(
     Body::List(Box::new(List {
         head,
         name,
-        items: Items::new(objects, item_form(resource, shape), room),
+        items: Items::new(entries, item_form(resource, shape, texts), room),
         turns: call.server.limits.turns(call.requester),
     }))
 }
 
 /// How each object is written. All but those that are sent as the cache has them are decoded.
-fn item_form(resource: &Arc<Resource>, shape: Shape) -> ItemForm {
+fn item_form(resource: &Arc<Resource>, shape: Shape, texts: Option<Texts>) -> ItemForm {
     let resource = Arc::clone(resource);
-    let as_stored = resource.is_shown_as_stored();
+    if let Some(texts) = texts {
+        return converted_form(resource, shape, texts);
+    }
+    let as_stored = resource.is_shown_as_stored() || resource.converted.is_some();
     ItemForm::Made(match shape.form {
         Form::Object if as_stored => return ItemForm::Stored,
         Form::Object => Box::new(move |entry, out| {
@@ -118,6 +156,28 @@ fn item_form(resource: &Arc<Resource>, shape: Shape) -> ItemForm {
             let shown = resource.shown_entry(entry);
             table::append_partial(out, &shown, version);
         }),
+    })
+}
+
+/// The same for what a webhook has converted.
+fn converted_form(resource: Arc<Resource>, shape: Shape, texts: Texts) -> ItemForm {
+    ItemForm::Made(match shape.form {
+        Form::Object => Box::new(move |entry, out| out.extend_from_slice(&texts.get(entry))),
+        Form::Table(version) => {
+            let options = TableOptions {
+                version,
+                include: shape.include,
+                with_columns: false,
+                now_secs: now_secs(),
+            };
+            Box::new(move |entry, out| {
+                let text = texts.get(entry);
+                table::append_row(out, &*resource.strategy, &text, &text, options);
+            })
+        }
+        Form::PartialObjectMetadata(version) => {
+            Box::new(move |entry, out| table::append_partial(out, &texts.get(entry), version))
+        }
     })
 }
 
@@ -162,17 +222,18 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The room that it takes, which is to be kept as long as the objects are.
+    /// The room that it takes, with so many bytes beside it, which is to be kept as long as the
+    /// objects are.
     ///
     /// # Errors
     /// 429 when the client has taken too little of what it asked for before.
-    pub(crate) fn room(&self, call: &Call<'_>) -> Result<Option<Permit>, Status> {
-        if !self.is_copy {
+    fn room(&self, call: &Call<'_>, beside: usize) -> Result<Option<Permit>, Status> {
+        let objects = self.result.entries.iter().filter(|_| self.is_copy);
+        let bytes: usize = objects.map(|object| object.json_len()).sum();
+        if bytes + beside == 0 {
             return Ok(None);
         }
-        let objects = self.result.entries.iter();
-        let bytes = objects.map(|object| object.json_len()).sum();
-        call.server.limits.copy(call.requester, bytes)
+        call.server.limits.copy(call.requester, bytes + beside)
     }
 }
 

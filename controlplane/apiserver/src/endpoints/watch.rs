@@ -3,6 +3,7 @@
 //! Events are the cache's own lines; only Table and PartialObjectMetadata are made per watcher.
 //! When the server stops, the cache ends every watch.
 
+mod converting;
 mod encoder;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
@@ -17,7 +18,10 @@ use coracle_registry::{
 use coracle_store::Revision;
 use tokio::time::{Instant, Sleep};
 
-use self::encoder::{Encoder, line};
+use self::{
+    converting::{Converting, End},
+    encoder::{Encoder, line},
+};
 use super::Call;
 use crate::{
     body::Body,
@@ -42,6 +46,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let options = ListOptions::parse(call.query, ListVerb::Watch)?;
     let selection = list_options::selection(call.resource, call.info, call.query)?;
+    let fields = list_options::converted_fields(call.resource, call.query)?;
     let cache = &call.server.store.cache;
     let wants_initial = options.send_initial_events == Some(true);
     match options.version {
@@ -78,14 +83,19 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
         .unwrap_or_else(|| MIN_TIMEOUT_SECS + rand::random::<u64>() % MIN_TIMEOUT_SECS);
     let now = Instant::now();
     let deadline = now + Duration::from_secs(timeout.min(MAX_TIMEOUT_SECS));
+    let encoder = Encoder::new(call.resource, shape);
+    let versions = call.resource.converted.clone();
+    let versions = versions.filter(|_| encoder.is_converting() || fields.is_some());
     let mut stream = WatchStream {
         watcher,
+        converting: versions.map(|versions| Converting::new(versions, fields)),
+        is_over: false,
         beginning,
         end_of_beginning,
         deadline,
         next_bookmark: options.bookmarks.then(|| now + BOOKMARK_PERIOD),
         alarm: Box::pin(tokio::time::sleep_until(deadline)),
-        encoder: Encoder::new(call.resource, shape),
+        encoder,
         server: Arc::clone(call.server),
         requester: call.requester,
     };
@@ -99,10 +109,11 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Reply, Status> {
 
 /// The client learns it inside the stream, as from upstream's cache.
 fn too_old() -> Reply {
-    Reply::json(line(
-        "ERROR",
-        &stored::text(&Status::expired(TOO_OLD).to_json()),
-    ))
+    Reply::json(error_line(&Status::expired(TOO_OLD)))
+}
+
+fn error_line(status: &Status) -> Vec<u8> {
+    line("ERROR", &stored::text(&status.to_json()))
 }
 
 struct WatchStream {
@@ -110,6 +121,10 @@ struct WatchStream {
     /// Until all of it has been sent.
     beginning: Option<Beginning>,
     end_of_beginning: Option<Revision>,
+    /// Of objects that a webhook converts.
+    converting: Option<Converting>,
+    /// The client was told why.
+    is_over: bool,
     deadline: Instant,
     next_bookmark: Option<Instant>,
     /// Until the next bookmark or the deadline. Kept from event to event: setting a timer is dear.
@@ -122,14 +137,21 @@ struct WatchStream {
 impl WatchStream {
     /// The next piece of the stream; `None` ends it.
     async fn next(&mut self) -> Option<Bytes> {
+        if self.is_over {
+            return None;
+        }
         if let Some(beginning) = &mut self.beginning {
-            let lines = if self.encoder.is_plain() {
-                beginning.next_lines()
-            } else {
-                made_of(beginning, &mut self.encoder)
+            let lines = match &mut self.converting {
+                Some(converting) => converting.begin(beginning, &mut self.encoder).await,
+                None if self.encoder.is_plain() => beginning.next_lines().map_err(End::from),
+                None => made_of(beginning, &mut self.encoder).map_err(End::from),
             };
-            // Too slow: the client comes back.
-            let lines = lines.ok()?;
+            let lines = match lines {
+                Ok(lines) => lines,
+                // Too slow: the client comes back.
+                Err(End::Cut) => return None,
+                Err(End::Failed(status)) => return Some(self.end(&status)),
+            };
             if !lines.is_empty() {
                 return self.counted(lines);
             }
@@ -144,7 +166,17 @@ impl WatchStream {
                 return None;
             }
             // Too slow, or closing: the client comes back and resumes or relists.
-            if self.encoder.is_plain() {
+            if let Some(converting) = &mut self.converting {
+                tokio::select! {
+                    biased;
+                    lines = converting.next(&mut self.watcher, &mut self.encoder) => match lines {
+                        Ok(lines) => return self.counted(lines),
+                        Err(End::Cut) => return None,
+                        Err(End::Failed(status)) => return Some(self.end(&status)),
+                    },
+                    () = &mut self.alarm => {}
+                }
+            } else if self.encoder.is_plain() {
                 tokio::select! {
                     biased;
                     lines = self.watcher.next_lines() => return lines.ok().map(Bytes::from),
@@ -172,10 +204,18 @@ impl WatchStream {
                 next
             });
             self.set_alarm();
-            if let Some(revision) = self.watcher.progress() {
+            if self.converting.as_ref().is_none_or(Converting::is_idle)
+                && let Some(revision) = self.watcher.progress()
+            {
                 return Some(self.encoder.bookmark(revision).into());
             }
         }
+    }
+
+    /// The last line.
+    fn end(&mut self, status: &Status) -> Bytes {
+        self.is_over = true;
+        error_line(status).into()
     }
 
     fn set_alarm(&mut self) {

@@ -41,8 +41,12 @@ fn gvk() -> Gvk {
 pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let entry: Arc<_> = get::entry(call).await?;
-    let object = serde_json::from_slice(&entry.unmanaged()).map_err(Status::internal)?;
-    let object = call.resource.shown(object);
+    let object = if call.resource.converted.is_some() {
+        parse(&call.resource.shown_now(&entry).await?)?
+    } else {
+        let object = serde_json::from_slice(&entry.unmanaged()).map_err(Status::internal)?;
+        call.resource.shown(object)
+    };
     let paths = paths(call);
     if call.resource.strategy.scale_paths().is_some() && paths.wanted(&object).is_none() {
         let path = paths.spec_replicas.join(".");

@@ -4,6 +4,7 @@ mod kubectl;
 mod objects;
 mod serving;
 mod versions;
+mod webhook;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,6 +35,7 @@ fn widgets(more: Value) -> CustomResource {
         info,
         storage: v1(more),
         others: Vec::new(),
+        conversion: None,
     }
 }
 

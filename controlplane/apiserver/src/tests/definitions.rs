@@ -2,6 +2,7 @@
 //! restart.
 
 mod conformance;
+mod conversion;
 mod deletion;
 mod rules;
 

@@ -168,7 +168,7 @@ impl Store {
             {
                 Put::Done(json) => {
                     return Ok(Some(Written {
-                        json: resource.shown_json(json),
+                        json: resource.shown_written(json).await?,
                         created: true,
                         warnings: [take(&mut new.warnings), warnings].concat(),
                     }));
@@ -210,7 +210,7 @@ impl Store {
         let key: Arc<str> = resource
             .key(meta::namespace(object), meta::name(object))
             .into();
-        let value = encode::bounded(&resource.to_store(object), 0)?;
+        let value = encode::bounded(&*resource.to_store(object).await?, 0)?;
         for tries in 0..COMPANION_TRIES {
             let write = Write {
                 resource,

@@ -173,7 +173,7 @@ impl Delete<'_> {
             };
         }
         let found = match self.write(resource).await? {
-            OptimisticWrite::Succeeded(deleted) => return Ok(Some(self.shown(deleted))),
+            OptimisticWrite::Succeeded(deleted) => return Ok(Some(self.shown(deleted).await?)),
             OptimisticWrite::Conflict(found) => found.ok_or_else(|| self.not_found())?,
             // Nothing that goes claims anything.
             OptimisticWrite::Taken(_) => self.current.clone(),
@@ -212,7 +212,7 @@ impl Delete<'_> {
             })),
             Step::Mark(mut marked) => {
                 encode::strip(&mut marked);
-                let value = encode::encode(&resource.to_store(&marked))?;
+                let value = encode::encode(&*resource.to_store(&marked).await?)?;
                 if options.dry_run {
                     let json = encode::with_revision(&value, current.revision);
                     return Ok(OptimisticWrite::Succeeded(Deleted::Waiting { json }));
@@ -230,17 +230,18 @@ impl Delete<'_> {
         }
     }
 
-    fn shown(&self, deleted: Deleted) -> Deleted {
+    async fn shown(&self, deleted: Deleted) -> Result<Deleted, Status> {
         let resource = self.resource;
-        match deleted {
+        Ok(match deleted {
+            // Of kinds that webhooks convert nobody is shown the text of what has gone.
             Deleted::Gone { json, object } => Deleted::Gone {
                 json: resource.shown_json(json),
                 object: resource.shown(object),
             },
             Deleted::Waiting { json } => Deleted::Waiting {
-                json: resource.shown_json(json),
+                json: resource.shown_written(json).await?,
             },
-        }
+        })
     }
 
     fn not_found(&self) -> Status {

@@ -262,7 +262,7 @@ impl Update<'_> {
         warnings.extend(tolerated);
         let found = match self.write(resource, object, companion).await? {
             OptimisticWrite::Succeeded(json) => {
-                let json = self.resource.shown_json(json);
+                let json = self.resource.shown_written(json).await?;
                 return Ok(Some(Written {
                     json,
                     created: false,
@@ -312,7 +312,7 @@ impl Update<'_> {
             ..
         } = self;
         encode::strip(&mut new);
-        let value = encode::bounded(&resource.to_store(&new), current.json.len())?;
+        let value = encode::bounded(&*resource.to_store(&new).await?, current.json.len())?;
         if is_finished(resource, &new) {
             if target.options.dry_run {
                 return Ok(OptimisticWrite::Succeeded(value));

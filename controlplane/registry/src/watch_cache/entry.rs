@@ -214,6 +214,12 @@ impl Entry {
         self.create_revision
     }
 
+    /// Whether this is its `apiVersion`.
+    #[must_use]
+    pub fn is_of(&self, api_version: &str) -> bool {
+        stored::api_version(self.head()) == api_version
+    }
+
     /// The value of a label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {

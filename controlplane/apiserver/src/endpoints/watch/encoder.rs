@@ -32,6 +32,16 @@ impl Encoder {
         }
     }
 
+    /// Whether a webhook has to convert what is shown.
+    pub(super) fn is_converting(&self) -> bool {
+        let is_metadata = matches!(self.shape.form, Form::PartialObjectMetadata(_));
+        self.resource.converted.is_some() && !is_metadata
+    }
+
+    pub(super) fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
     /// Whether lines go out as the cache has them.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.shape.form, Form::Object) && self.resource.is_shown_as_stored()
@@ -39,14 +49,16 @@ impl Encoder {
 
     pub(super) fn event(&mut self, kind: EventKind, entry: &Arc<Entry>) -> Vec<u8> {
         let json = self.resource.shown_event(entry);
+        self.event_of(kind, entry.revision(), &json)
+    }
+
+    /// The same of an object that is in its form already.
+    pub(super) fn event_of(&mut self, kind: EventKind, at: Revision, json: &[u8]) -> Vec<u8> {
         match self.shape.form {
-            Form::Object => line(kind.as_str(), &json),
-            Form::Table(_) => {
-                let revision = entry.revision().to_string();
-                line(kind.as_str(), &self.table(Some(&json), &revision))
-            }
+            Form::Object => line(kind.as_str(), json),
+            Form::Table(_) => line(kind.as_str(), &self.table(Some(json), &at.to_string())),
             Form::PartialObjectMetadata(version) => {
-                line(kind.as_str(), &table::partial_metadata(&json, version))
+                line(kind.as_str(), &table::partial_metadata(json, version))
             }
         }
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    converter::ReviewVersion,
     kinds::apiextensions::definition::{names, served},
     testing::{create_errors, created, update_errors, updated, with},
 };
@@ -167,27 +168,26 @@ fn one_version_is_stored_and_each_has_a_name_of_its_own() {
 }
 
 #[test]
-fn a_webhook_converts_nothing_yet() {
-    let conversion = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+fn a_webhook_converts_several_versions() {
+    let conversion = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v3", "v1"],
         "clientConfig": {"service": {"name": "s", "namespace": "n"}}}});
-    let one = with(&definition(), "/spec/conversion", conversion);
+    let mut one = with(&definition(), "/spec/conversion", conversion);
     assert_eq!(create_errors(&CustomResourceDefinition, one.clone()), "");
-    assert_eq!(
-        CustomResourceDefinition.warnings(&one),
-        ["conversion webhooks are not called by this cluster yet"]
+    assert!(CustomResourceDefinition.warnings(&one).is_empty());
+    one["status"]["acceptedNames"] = one["spec"]["names"].clone();
+    let kind = |one: &Value| served::kind(one).unwrap().unwrap();
+    assert!(
+        kind(&one).conversion.is_none(),
+        "there is nothing to convert"
     );
     let mut second = one["spec"]["versions"][0].clone();
     second["name"] = "v2".into();
     second["storage"] = false.into();
-    let versions = json!([one["spec"]["versions"][0], second]);
-    let found = create_errors(
-        &CustomResourceDefinition,
-        with(&one, "/spec/versions", versions),
-    );
-    assert!(
-        found.starts_with("spec.conversion.strategy: Invalid value: \"Webhook\": this cluster"),
-        "{found}"
-    );
+    one["spec"]["versions"].as_array_mut().unwrap().push(second);
+    assert_eq!(create_errors(&CustomResourceDefinition, one.clone()), "");
+    let webhook = kind(&one).conversion.unwrap();
+    assert_eq!(webhook.review, ReviewVersion::V1);
+    assert_eq!(webhook.client_config["service"]["name"], "s");
 }
 
 #[test]

@@ -34,11 +34,6 @@ pub(super) fn check(errors: &mut FieldErrors, spec: &Value) {
             webhooks::client_config(errors, at_config, config);
         }
         review_versions(errors, at_versions, versions);
-        // Objects would be taken for what they are not.
-        if items(&spec["versions"]).len() > 1 {
-            let what = "this cluster does not call conversion webhooks yet: a kind that has one can have one version";
-            errors.invalid("spec.conversion.strategy", &conversion["strategy"], what);
-        }
         return;
     }
     let strategies = ["None", "Webhook"];

@@ -1,12 +1,16 @@
 //! A definition as the kind that is served.
 
-use coracle_api::schema::{Structural, structural::ReadStructural};
+use coracle_api::{
+    meta,
+    schema::{Structural, structural::ReadStructural},
+};
 use serde_json::Value;
 
 use super::conditions;
 use crate::{
     api_resource::{ApiResource, Text},
-    custom_resource::{CustomResource, CustomResourceVersion, PrinterColumn},
+    converter::ReviewVersion,
+    custom_resource::{CustomResource, CustomResourceVersion, PrinterColumn, WebhookConversion},
     json_path::JsonPath,
     strategy::{Column, ScalePaths, Scope, Subresource},
     value::{items, string},
@@ -60,9 +64,23 @@ pub fn kind(definition: &Value) -> Result<Option<CustomResource>, ReadStructural
     }
     Ok(storage.map(|storage| CustomResource {
         info,
+        conversion: conversion(definition).filter(|_| !others.is_empty()),
         storage,
         others,
     }))
+}
+
+/// The webhook that converts, if one does.
+fn conversion(definition: &Value) -> Option<WebhookConversion> {
+    let conversion = &definition["spec"]["conversion"];
+    let webhook = &conversion["webhook"];
+    let versions = items(&webhook["conversionReviewVersions"]);
+    Some(WebhookConversion {
+        definition: meta::name(definition).to_owned(),
+        client_config: webhook["clientConfig"].clone(),
+        review: ReviewVersion::of(versions.iter().map(string))
+            .filter(|_| conversion["strategy"] == "Webhook")?,
+    })
 }
 
 fn version(version: &Value, info: &ApiResource) -> Result<CustomResourceVersion, ReadStructural> {
