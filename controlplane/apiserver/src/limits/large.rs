@@ -1,5 +1,7 @@
 //! Cores for what is large: worked on beside the runtime's threads, in turn.
 
+use std::{future::poll_fn, task::Poll};
+
 use coracle_api::status::Status;
 #[cfg(test)]
 use tokio::sync::SemaphorePermit;
@@ -14,7 +16,8 @@ use crate::slow::{Step, Timing};
 impl Limits {
     /// Does `work`, which has `size` bytes to chew on. What is large is worked on beside the
     /// runtime's threads, as many at once as there are cores to spare, and one of each identity:
-    /// who asks for something small does not wait for it.
+    /// who asks for something small does not wait for it. While `work` waits itself, as for a
+    /// webhook, its core is somebody else's.
     ///
     /// # Errors
     /// `work`'s, and 429 when no core came free, or too much of the same identity waits for one.
@@ -37,8 +40,7 @@ impl Limits {
         } else {
             None
         };
-        let timing = Timing::of(Step::Queue);
-        let waiting = async {
+        let place = async || {
             if is_other {
                 let lock = self.one_large.lock(requester.flow).await;
                 (Some(lock), self.large.acquire().await)
@@ -46,15 +48,21 @@ impl Limits {
                 (None, self.large_of_ours.acquire().await)
             }
         };
-        let Ok((_lock, Ok(_permit))) = tokio::time::timeout(LARGE_WAIT, waiting).await else {
+        let timing = Timing::of(Step::Queue);
+        let Ok(mut held) = tokio::time::timeout(LARGE_WAIT, place()).await else {
             return Err(too_many());
         };
         drop(timing);
-        let runtime = Handle::current();
-        match runtime.runtime_flavor() {
-            RuntimeFlavor::MultiThread => block_in_place(|| runtime.block_on(Box::pin(work))),
-            // One thread alone, as in tests: there is nothing beside it.
-            _ => Box::pin(work).await,
+        let mut work = Box::pin(work);
+        loop {
+            let step = poll_fn(|cx| Poll::Ready(in_place(|| work.as_mut().poll(cx))));
+            if let Poll::Ready(done) = step.await {
+                return done;
+            }
+            drop(held);
+            woken().await;
+            // What has begun is not refused any more: those before it work, and wait for nobody.
+            held = place().await;
         }
     }
 
@@ -73,10 +81,7 @@ impl Limits {
         let Ok(Ok(_permit)) = tokio::time::timeout(LARGE_WAIT, self.large.acquire()).await else {
             return Err(too_many());
         };
-        Ok(match Handle::current().runtime_flavor() {
-            RuntimeFlavor::MultiThread => block_in_place(work),
-            _ => work(),
-        })
+        Ok(in_place(work))
     }
 
     /// All cores for large bodies of everybody else: what is large waits.
@@ -91,4 +96,23 @@ impl Limits {
     pub(crate) fn large_bytes(&self) -> usize {
         self.large_bytes.taken()
     }
+}
+
+/// Does `work` beside the runtime's threads.
+fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(work),
+        // One thread alone, as in tests: there is nothing beside it.
+        _ => work(),
+    }
+}
+
+/// Until somebody wakes the task: what it has polled before can go on.
+async fn woken() {
+    let mut has_slept = false;
+    poll_fn(|_| match std::mem::replace(&mut has_slept, true) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
 }

@@ -208,6 +208,29 @@ async fn large_bodies_are_worked_on_a_few_at_once_and_small_ones_do_not_wait() {
     assert_eq!(large.await.unwrap().unwrap(), 2);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_itself_has_no_core() {
+    let limits = limits();
+    limits
+        .large
+        .forget_permits(limits.large.available_permits() - 1);
+    let [bob, eve] = ["bob", "eve"].map(|name| limits.requester(&UserInfo::new(name, &[]), false));
+    let answer = tokio::sync::Notify::new();
+    let waiting = limits.worked_on(bob, LARGE, async {
+        answer.notified().await;
+        Ok::<_, Status>(1)
+    });
+    let mut waiting = std::pin::pin!(waiting);
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    for who in [eve, bob] {
+        let others = limits.worked_on(who, LARGE, async { Ok::<_, Status>(2) });
+        let others = tokio::time::timeout(Duration::from_secs(10), others).await;
+        assert_eq!(others.expect("the core is free").unwrap(), 2);
+    }
+    answer.notify_one();
+    assert_eq!(waiting.await.unwrap(), 1);
+}
+
 #[tokio::test]
 async fn one_identity_stands_once_in_the_line_for_a_core() {
     let limits = limits();
