@@ -31,8 +31,9 @@ use coracle_registry::{
     part::Part,
     resource::Resource,
     store::{cache_status, update::UpdateTarget},
-    watch_cache::{KeyScope, Selection},
+    watch_cache::{Entry, KeyScope, Selection},
 };
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -188,6 +189,19 @@ async fn look(
     is_done
 }
 
+/// How many servers there are, as the Service of the API leads to them.
+fn servers(server: &State) -> usize {
+    let Some(endpoints) = server.registry.core("endpoints") else {
+        return 0;
+    };
+    let found = endpoints.cache.get(&endpoints.key("default", "kubernetes"));
+    let read = |entry: Arc<Entry>| serde_json::from_slice(&entry.unmanaged()).ok();
+    let found: Value = found.and_then(read).unwrap_or_default();
+    let subsets = meta::get_array(&found, &["subsets"]).iter();
+    let addresses = subsets.map(|subset| meta::get_array(subset, &["addresses"]).len());
+    addresses.sum()
+}
+
 /// Brings the status of all of them in line. Whether that could be done.
 async fn tell_all(
     server: &State,
@@ -202,11 +216,15 @@ async fn tell_all(
     }
     all.iter().for_each(|definition| taken.add(definition));
     let mut is_done = true;
+    let has_others = servers(server) > 1;
     for definition in all.iter().filter(|one| !meta::is_terminating(one)) {
-        let is_served = may_be_served && names::is_served(definition) && {
+        let mut is_served = may_be_served && names::is_served(definition) && {
             let (group, plural) = plan::names_of(definition);
             custom_resources::find(server, group, plural).is_some()
         };
+        if is_served && has_others && !plan::is_served_by_others(definition, Timestamp::now()) {
+            (is_served, is_done) = (false, false);
+        }
         taken.remove(definition);
         let Some(status) = plan::status(definition, &taken, is_served) else {
             taken.add(definition);

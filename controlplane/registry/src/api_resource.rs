@@ -20,6 +20,8 @@ pub struct ApiResource {
     pub version: Text,
     /// Kind, such as `Pod`.
     pub kind: Text,
+    /// Of its lists, such as `PodList`.
+    pub list_kind: Text,
     /// Resource name in URLs, such as `pods`.
     pub plural: Text,
     /// Such as `pod`.
@@ -56,6 +58,7 @@ impl ApiResource {
         Self {
             group: group.into(),
             version: version.into(),
+            list_kind: list_kind(&kind),
             kind,
             plural: plural.into(),
             singular,
@@ -126,6 +129,7 @@ impl From<&'static ResourceInfo> for ApiResource {
             group: Cow::Borrowed(info.group),
             version: Cow::Borrowed(info.version),
             kind: Cow::Borrowed(info.kind),
+            list_kind: list_kind(info.kind),
             plural: Cow::Borrowed(info.plural),
             singular: Cow::Borrowed(info.singular),
             short_names: texts(info.short_names),
@@ -138,6 +142,11 @@ impl From<&'static ResourceInfo> for ApiResource {
             deprecated: Cow::Borrowed(info.deprecated),
         }
     }
+}
+
+/// That of kinds that do not say.
+fn list_kind(kind: &str) -> Text {
+    format!("{kind}List").into()
 }
 
 /// See [`ApiResource::prefix`].

@@ -11,6 +11,7 @@ use coracle_registry::kinds::apiextensions::definition::{
     conditions::{self, Condition},
     names::{self, Taken},
 };
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 /// What of a definition is served: another one of these, and its kind is served anew.
@@ -59,6 +60,19 @@ pub(super) fn names_of(definition: &Value) -> (&str, &str) {
         spec["group"].as_str().unwrap_or_default(),
         spec["names"]["plural"].as_str().unwrap_or_default(),
     )
+}
+
+/// Until the other servers, which follow a definition by themselves, serve it as well.
+///
+/// Source: `customresource_handler.go` at v1.37, `updateCustomResourceDefinition`.
+const OTHERS: SignedDuration = SignedDuration::from_secs(5);
+
+/// Whether a definition has had its names for so long that the other servers serve it.
+pub(super) fn is_served_by_others(definition: &Value, now: Timestamp) -> bool {
+    let named = conditions::since(definition, "NamesAccepted");
+    let named = named.and_then(meta::parse_time);
+    // What is written is a whole second, and may be nearly over.
+    named.is_none_or(|named| now.duration_since(named) > OTHERS)
 }
 
 /// Of all definitions those that are to be served, anew or for the first time, and the names of
@@ -155,6 +169,22 @@ mod tests {
         assert!(is(&one, "Established"));
         assert_eq!(status(&one, &nothing, true), None);
         assert_eq!(one["status"]["storedVersions"], json!(["v1"]));
+    }
+
+    #[test]
+    fn others_have_five_seconds_to_follow() {
+        let named = "2026-01-02T03:04:05Z";
+        let condition =
+            json!({"type": "NamesAccepted", "status": "True", "lastTransitionTime": named});
+        let one = definition("a", json!({"conditions": [condition]}));
+        for (now, expect) in [
+            ("03:04:05.9", false),
+            ("03:04:10", false),
+            ("03:04:10.1", true),
+        ] {
+            let now = format!("2026-01-02T{now}Z").parse().unwrap();
+            assert_eq!(is_served_by_others(&one, now), expect, "{now}");
+        }
     }
 
     #[test]

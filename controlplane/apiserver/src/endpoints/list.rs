@@ -92,8 +92,8 @@ pub(crate) fn list_of(
     } = objects;
     let (head, name) = match shape.form {
         Form::Object => {
-            let kind = format!("{}List", resource.info.kind);
-            let head = table::list_head(&kind, &resource.gvk.api_version(), meta);
+            let head =
+                table::list_head(&resource.info.list_kind, &resource.gvk.api_version(), meta);
             (head, "items")
         }
         Form::Table(version) => {

@@ -99,6 +99,7 @@ fn of_two_versions(address: SocketAddr, identity: &Identity) -> Value {
         .as_array_mut()
         .unwrap()
         .push(second);
+    definition["spec"]["names"]["listKind"] = "Shelf".into();
     definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"],
         "clientConfig": {"url": format!("https://{address}/convert"), "caBundle": identity.bundle}}});
@@ -120,6 +121,11 @@ async fn a_webhook_that_goes_and_comes_is_asked_over_tls() {
         (code, &found["spec"]["length"]),
         (200, &json!(3)),
         "{found}"
+    );
+    let (_, list) = admin.get(WIDGETS_V2).await;
+    assert_eq!(
+        (&list["kind"], &list["items"][0]["kind"]),
+        (&json!("Shelf"), &json!("Widget"))
     );
     let (code, patched) = admin.merge(&path, json!({"spec": {"length": 4}})).await;
     assert_eq!(

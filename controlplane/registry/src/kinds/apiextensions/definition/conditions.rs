@@ -59,6 +59,12 @@ pub fn is_true(definition: &Value, kind: &str) -> bool {
     find(definition, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
+/// Since when a condition is as it is.
+#[must_use]
+pub fn since<'a>(definition: &'a Value, kind: &str) -> Option<&'a str> {
+    find(definition, kind)?["lastTransitionTime"].as_str()
+}
+
 fn find<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
     let mut all = items(&definition["status"]["conditions"]).iter();
     all.find(|condition| condition["type"] == kind)

@@ -42,6 +42,9 @@ pub fn kind(definition: &Value) -> Result<Option<CustomResource>, ReadStructural
         // The definition's own name, whatever somebody has written into its status.
         owned(&spec["names"]["plural"]),
     );
+    if let Some(kind) = names["listKind"].as_str().filter(|kind| !kind.is_empty()) {
+        info.list_kind = Text::Owned(kind.to_owned());
+    }
     info.singular = owned(&names["singular"]);
     info.short_names = items(&names["shortNames"]).iter().map(owned).collect();
     info.categories = items(&names["categories"]).iter().map(owned).collect();
