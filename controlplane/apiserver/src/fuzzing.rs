@@ -34,6 +34,11 @@ static SIGNER: LazyLock<TokenSigner> = LazyLock::new(|| {
     TokenSigner::new(&key.serialize_pem()).expect("a P-256 key")
 });
 
+/// What a conversion webhook answers.
+pub fn conversion(answer: &[u8]) {
+    coracle_registry::converter::fuzz(answer);
+}
+
 /// A continue token is refused or says the same when it is written again, and then the list's
 /// parameters hold it.
 pub fn continue_token(text: &str) {

@@ -186,5 +186,35 @@ fn shown(object: &Value) -> String {
     shown_kind(api_version(object), kind)
 }
 
+/// Whatever a webhook answers, what is believed of it is the object that was asked about, in the
+/// version that was asked for.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz(answer: &[u8]) {
+    let object = serde_json::json!({"kind": "A", "apiVersion": "example.org/v1", "metadata": {
+        "name": "a", "namespace": "n", "uid": "u", "generation": 2, "labels": {"a": "b"}}});
+    for version in [ReviewVersion::V1, ReviewVersion::V1Beta1] {
+        let question = Question {
+            version,
+            uid: "0",
+            desired: "example.org/v2",
+        };
+        for converted in question.converted(answer).unwrap_or_default() {
+            let Ok(found) = restored(&object, converted, question.desired) else {
+                continue;
+            };
+            assert_eq!(found["apiVersion"], "example.org/v2");
+            assert_eq!(found["kind"], object["kind"]);
+            for member in ["name", "namespace", "uid", "generation", "finalizers"] {
+                assert_eq!(
+                    found["metadata"][member], object["metadata"][member],
+                    "{member}"
+                );
+            }
+            let texts = crate::object_meta::validate_texts(&found);
+            assert!(texts.is_empty(), "{texts}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
