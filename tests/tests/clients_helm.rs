@@ -10,7 +10,7 @@ use coracle_tests::{
 };
 
 const VERSIONS: [&str; 2] = ["4.1", "3.17"];
-const SESSIONS: [&str; 2] = ["helm", "charts"];
+const SESSIONS: [&str; 3] = ["helm", "charts", "operator"];
 
 #[test]
 fn every_helm_passes_its_sessions() {
