@@ -208,7 +208,8 @@ pub(crate) struct NodeArgs {
     pub(crate) nodeport_addresses: Vec<coracle_agent::config::NodePortAddresses>,
 
     /// What keeps the rules of Services, host ports and masquerade: iptables; nftables; or auto,
-    /// which is nftables where the kernel has what it takes. A change under load loses no connection.
+    /// which is nftables where the kernel has what it takes. A change under load loses no
+    /// connection.
     #[arg(long, default_value = "auto", value_name = "auto|iptables|nftables")]
     pub(crate) proxy_mode: coracle_agent::config::ProxyMode,
 

@@ -26,7 +26,8 @@ pub trait NodeEngine: Send + std::fmt::Debug {
     /// As people call it.
     fn name(&self) -> &'static str;
 
-    /// Makes the kernel's rules those of the plan, of which `part` is another than at the last call.
+    /// Makes the kernel's rules those of the plan, of which `part` is another than at the last
+    /// call.
     ///
     /// # Errors
     /// [`EngineError`]; the kernel has what it had.

@@ -134,7 +134,8 @@ fn rules_of_an_ended_agent_are_not_open_when_others_remove_them() {
         assert_eq!(cluster.passing(8080), "ab ac bc cb", "{harm}");
         assert!(!keep(), "{harm}");
     }
-    // Nor are they if that was before anybody looked, and an ended agent has said whom they selected.
+    // Nor are they if that was before anybody looked, and an ended agent has said whom they
+    // selected.
     nft("flush ruleset");
     assert!(cluster.reaches("c", "a", 8080));
     let selected = Selected::of(cluster.enforcers[0].engine.plan());

@@ -1,7 +1,8 @@
 //! What a process before this one has left in the kernel, while this one has no plan yet.
 //!
 //! Who the rules select is known from the kernel, and from what that process has remembered; what
-//! they say is not: if somebody takes the rules away, those pods are shut off until there is a plan.
+//! they say is not: if somebody takes the rules away, those pods are shut off until there is a
+//! plan.
 
 use std::{collections::BTreeMap, io, net::IpAddr};
 
