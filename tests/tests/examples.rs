@@ -1,5 +1,6 @@
 //! Every file in `examples/` works as it is, the manifests by one `kubectl apply -f examples/`
-//! here; node/registries.yaml is what the nodes of `three_nodes.rs` pull through.
+//! here; node/registries.yaml is what the nodes of `three_nodes.rs` pull through, and `webhooks.rs`
+//! installs what is in webhook/.
 
 use std::time::Duration;
 

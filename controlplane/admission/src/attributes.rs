@@ -199,6 +199,16 @@ impl Attributes<'_> {
         Status::forbidden(&self.resource.group_resource(), self.shown_name(), why)
     }
 
+    /// Begins the turn of the webhooks that change a write.
+    pub(crate) fn enter_webhooks(&mut self) {
+        self.reinvocation.enter(self.object);
+    }
+
+    /// Ends it.
+    pub(crate) fn leave_webhooks(&mut self) {
+        self.reinvocation.leave(self.object);
+    }
+
     /// What has come of it.
     pub fn finish(self) -> Seen {
         Seen {

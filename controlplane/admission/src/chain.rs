@@ -50,6 +50,7 @@ use crate::{
     storage_class::{DefaultStorageClass, PersistentVolumeClaimResize},
     storage_protection::StorageObjectInUseProtection,
     taint_nodes_by_condition::TaintNodesByCondition,
+    webhooks::{MutatingAdmissionWebhook, ValidatingAdmissionWebhook},
 };
 
 /// The plugins of one server.
@@ -128,9 +129,9 @@ impl Chain {
             Box::new(NodeDeclaredFeatureValidator::new(parts)),
             Box::new(PodResizeValidator::new(parts)),
             Box::new(mutating.clone()),
-            // What calls out belongs here: MutatingAdmissionWebhook before the validating policies,
-            // ValidatingAdmissionWebhook after them.
+            Box::new(MutatingAdmissionWebhook::new(parts)),
             Box::new(validating.clone()),
+            Box::new(ValidatingAdmissionWebhook::new(parts)),
             Box::new(AlwaysDeny),
             Box::new(CertificateRequester),
             Box::new(PodCertificateSigning::new(parts)),

@@ -26,6 +26,7 @@
 //! | `priority`, `runtime_class`, `default_toleration_seconds` | what pods get of their classes, and without any |
 //! | `storage_class` | the default class of claims, and whether they may grow |
 //! | `storage_protection` | finalizers of volumes and claims, by which they stay while they are used |
+//! | `webhooks` | others are asked, over HTTPS, what a write becomes and whether it may be |
 //! | `certificates` | who approves and signs which certificates, and who asks for one |
 //! | `service_account_tokens` | token Secrets (upstream: a controller) |
 //! | `role_escalation` | nobody grants what they do not hold (upstream: the storage of roles) |
@@ -77,6 +78,7 @@ mod storage_class;
 mod storage_protection;
 mod taint_nodes_by_condition;
 pub mod told;
+mod webhooks;
 
 pub use attributes::{Attributes, Operation, Request};
 pub use chain::{Chain, Turn};
@@ -88,3 +90,4 @@ pub use plugin::Plugin;
 pub use pod_security::metrics::PodSecurityMetrics;
 pub use policy::type_check::type_warnings;
 pub use told::Told;
+pub use webhooks::metrics::WebhookMetrics;

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use crate::{
     config::AdmissionConfig, kinds::Kinds, metrics::AdmissionMetrics,
-    pod_security::metrics::PodSecurityMetrics,
+    pod_security::metrics::PodSecurityMetrics, webhooks::metrics::WebhookMetrics,
 };
 
 /// What plugins need of the server.
@@ -37,6 +37,8 @@ pub struct Parts {
     pub metrics: PodSecurityMetrics,
     /// How long they take.
     pub admission_metrics: AdmissionMetrics,
+    /// What is counted of webhooks and match conditions.
+    pub webhook_metrics: WebhookMetrics,
     /// Where clients reach this server: if that is loopback, nodes may be there, too.
     pub advertise: IpAddr,
 }

@@ -13,7 +13,7 @@ pub(crate) mod page;
 
 use std::sync::Arc;
 
-use coracle_admission::{AdmissionMetrics, PodSecurityMetrics};
+use coracle_admission::{AdmissionMetrics, PodSecurityMetrics, WebhookMetrics};
 use coracle_registry::api_resource::Text;
 use coracle_store::Backend;
 use coracle_telemetry::metrics::{Counter, Gauge, Histogram, MetricsRegistry};
@@ -98,6 +98,7 @@ pub(crate) struct Metrics {
     pub(crate) pod_security: PodSecurityMetrics,
     /// The same.
     pub(crate) admission: AdmissionMetrics,
+    pub(crate) webhooks: WebhookMetrics,
 }
 
 impl Metrics {
@@ -112,6 +113,7 @@ impl Metrics {
             store: times(),
             pod_security: PodSecurityMetrics::default(),
             admission: AdmissionMetrics::default(),
+            webhooks: WebhookMetrics::default(),
         };
         let registry = &metrics.registry;
         let help = "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
@@ -148,6 +150,7 @@ impl Metrics {
         registry.register("etcd_request_duration_seconds", help, metrics.store.clone());
         metrics.register_pod_security();
         metrics.register_admission();
+        metrics.register_webhooks();
         metrics
     }
 
@@ -174,6 +177,36 @@ impl Metrics {
                     operation and API resource and type (validate or admit)";
         let name = "apiserver_admission_controller_admission_duration_seconds";
         registry.register(name, help, kept.plugins.clone());
+    }
+
+    fn register_webhooks(&self) {
+        let (registry, kept) = (&self.registry, &self.webhooks);
+        let name = "apiserver_admission_webhook_admission_duration_seconds";
+        let help = "Admission webhook latency histogram in seconds, identified by name and broken out for each operation \
+                    and type";
+        registry.register(name, help, kept.durations.clone());
+        let name = "apiserver_admission_webhook_request";
+        let help = "Admission webhook requests, by name, type and operation, by whether the request was rejected and by \
+                    HTTP status code";
+        registry.register(name, help, kept.requests.clone());
+        let name = "apiserver_admission_webhook_rejection_count";
+        let help =
+            "Admission webhook rejection count, by name, type, operation, kind of error and code";
+        registry.register(name, help, kept.rejections.clone());
+        let name = "apiserver_admission_webhook_fail_open_count";
+        let help = "Admission webhook fail open count, by name and type";
+        registry.register(name, help, kept.fail_open.clone());
+        let name = "apiserver_admission_match_condition_evaluation_errors";
+        let help =
+            "Match conditions that could not be evaluated, by what has them, type and operation";
+        registry.register(name, help, kept.condition_errors.clone());
+        let name = "apiserver_admission_match_condition_exclusions";
+        let help =
+            "Requests that match conditions have left out, by what has them, type and operation";
+        registry.register(name, help, kept.exclusions.clone());
+        let name = "apiserver_admission_match_condition_evaluation_seconds";
+        let help = "Evaluation time of match conditions, by what has them, type and operation";
+        registry.register(name, help, kept.condition_times.clone());
     }
 
     /// The same store, with its times taken.

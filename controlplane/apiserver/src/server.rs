@@ -111,6 +111,7 @@ impl ApiServer {
             config: config.admission.clone(),
             metrics: metrics.pod_security.clone(),
             admission_metrics: metrics.admission.clone(),
+            webhook_metrics: metrics.webhooks.clone(),
             advertise: config.advertise.ip(),
         });
         let tokens = config.static_tokens.clone();
@@ -142,6 +143,11 @@ impl ApiServer {
             config,
         });
         dialer.serve(Arc::downgrade(&state));
+        Self::begin(state).await
+    }
+
+    /// Writes what a new cluster lacks, and serves from then on.
+    async fn begin(state: Arc<State>) -> Result<Arc<Self>, ApiServerError> {
         bootstrap::start(&state).await?;
         // The first request finds all roles.
         state

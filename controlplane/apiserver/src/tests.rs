@@ -49,6 +49,7 @@ mod updates;
 mod upgrades;
 mod warnings;
 mod watches;
+mod webhooks;
 
 use std::sync::Arc;
 

@@ -29,6 +29,7 @@
 //! | [`service_allocator`] | addresses and ports of Services: which one gets, and the entries that say whose they are |
 //! | [`open_namespaces`] | which namespaces take new objects |
 //! | [`unenforced`] | warnings about what is kept and has no effect here |
+//! | [`scale`] | what the subresource of that name shows and writes |
 //! | [`cells`], [`check`], [`fill`] | what strategies share: table cells, validation, defaults |
 //! | `testing` | a registry in memory, and what kinds' tests share (feature `testing`) |
 //!
@@ -55,6 +56,7 @@ pub mod part;
 pub mod projected;
 pub mod resource;
 mod rules;
+pub mod scale;
 pub mod service_allocator;
 mod storage_version;
 pub mod store;

@@ -1,6 +1,7 @@
 //! A served resource: its strategy, its names in every form, and its cache. All of them together:
 //! [`Registry`].
 
+mod admitted;
 mod shown;
 
 use std::{collections::HashMap, sync::Arc};
@@ -113,37 +114,6 @@ impl Resource {
             return Err(Status::invalid(&self.gvk, meta::name(&object), errors));
         }
         Ok(typed((seen.conversion.to_stored)(object), &seen.stored.gvk))
-    }
-
-    /// A stored object as admission has it: in this resource's version, or for a view as it is
-    /// stored.
-    #[must_use]
-    pub fn admitted(&self, stored: Value) -> Value {
-        if self.view.is_some() {
-            stored
-        } else {
-            self.shown(stored)
-        }
-    }
-
-    /// An object as admission has it, as it is stored.
-    #[must_use]
-    pub fn stored_of_admitted(&self, object: Value) -> Value {
-        match &self.stored_as {
-            Some(version) => version.encoded(object),
-            None => object,
-        }
-    }
-
-    /// An object as clients have it, as it is stored.
-    ///
-    /// # Errors
-    /// 422 for what the validation of a view says.
-    pub fn stored_of_shown(&self, object: Value) -> Result<Value, Status> {
-        match &self.view {
-            Some(seen) => self.stored(seen, object),
-            None => Ok(self.stored_of_admitted(object)),
-        }
     }
 
     /// The objects as the cache has them now, without what their managers own.

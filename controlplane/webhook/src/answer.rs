@@ -9,10 +9,11 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use crate::error::{CallError, ExchangeError};
+use crate::{
+    error::{CallError, ExchangeError},
+    words::MAX_ANSWER,
+};
 
-/// The most bytes of an answer, as of any request.
-pub(crate) const MAX_ANSWER: usize = 3 * 1024 * 1024;
 /// The most bytes of a text that is repeated in an error.
 const MAX_TEXT: usize = 2048;
 

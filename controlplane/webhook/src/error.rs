@@ -1,8 +1,11 @@
 //! Why there is no answer. What is said is what Go's client says: people look for it.
 
-use std::{error::Error as _, io};
+use std::io;
 
-use crate::{answer::MAX_ANSWER, dial::DialError, tls};
+use crate::{
+    dial::DialError,
+    words::{self, MAX_ANSWER},
+};
 
 /// Why a call has brought nothing.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +73,7 @@ pub enum ExchangeError {
     #[error("{0}")]
     Dial(#[source] DialError),
     /// There is no way to the host of a URL.
-    #[error("dial tcp {address}: {}", spoken(.source))]
+    #[error("dial tcp {address}: {}", words::of_io(.source))]
     Connect {
         /// Host and port.
         address: String,
@@ -78,10 +81,10 @@ pub enum ExchangeError {
         source: io::Error,
     },
     /// Somebody else answers there, or in another way.
-    #[error("{}", tls::spoken(.0))]
+    #[error("{}", words::of_tls(.0))]
     Tls(#[source] io::Error),
     /// What was said was no HTTP, or it broke off.
-    #[error("{}", http(.0))]
+    #[error("{}", words::of_http(.0))]
     Http(#[source] hyper::Error),
     /// The other side has gone before anything was sent.
     #[error("EOF")]
@@ -89,30 +92,4 @@ pub enum ExchangeError {
     /// More than is read.
     #[error("the answer is longer than {MAX_ANSWER} bytes")]
     TooLong,
-}
-
-/// An error of the system in Go's words.
-pub(crate) fn spoken(error: &io::Error) -> String {
-    let known = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connect: connection refused",
-        io::ErrorKind::ConnectionReset => "connection reset by peer",
-        io::ErrorKind::HostUnreachable => "connect: no route to host",
-        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable",
-        io::ErrorKind::UnexpectedEof => "EOF",
-        _ => return error.to_string(),
-    };
-    known.to_owned()
-}
-
-fn http(error: &hyper::Error) -> String {
-    if error.is_incomplete_message() {
-        return "EOF".to_owned();
-    }
-    if error.is_parse() {
-        return format!("net/http: malformed HTTP response: {error}");
-    }
-    match error.source().and_then(|cause| cause.downcast_ref()) {
-        Some(cause) => spoken(cause),
-        None => error.to_string(),
-    }
 }

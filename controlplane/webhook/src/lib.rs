@@ -9,6 +9,7 @@
 //! | [`config`] | where a webhook is and whom to believe there: `WebhookClientConfig` |
 //! | [`dial`] | how to get to a Service: the caller's matter |
 //! | [`error`] | why there is no answer, in upstream's words |
+//! | `words` | what failures are called |
 //! | `tls`, `own_authority` | whose certificates are believed |
 //! | `connection` | one connection and one exchange on it |
 //! | `client` | the connections to one webhook |
@@ -35,6 +36,7 @@ pub mod error;
 mod own_authority;
 mod tls;
 pub mod webhooks;
+mod words;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 
 use self::server::{Behaviour, Identity, Server, To};
-use crate::{CallError, ClientConfig, ServiceReference, Target, Webhooks, answer::MAX_ANSWER};
+use crate::{CallError, ClientConfig, ServiceReference, Target, Webhooks, words::MAX_ANSWER};
 
 const LONG: Duration = Duration::from_secs(20);
 const NAME: &str = "hook.ns.svc";

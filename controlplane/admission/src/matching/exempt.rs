@@ -2,44 +2,25 @@
 //! them, or to tell who asks.
 //!
 //! Source: `IsExemptAdmissionConfigurationResource` in
-//! `k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`,
-//! `pkg/kubeapiserver/admission/exclusion/resources.go` and, for webhooks, the feature
-//! `ExcludeAdmissionWebhookVirtualResources`, at v1.37.
+//! `k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go` at v1.37.
 
-use coracle_registry::api_resource::ApiResource;
+use coracle_registry::{api_resource::ApiResource, kinds::admissionregistration::UNASKED};
 
-/// By group and plural.
-const EXEMPT: [(&str, &[&str]); 3] = [
-    (
-        "admissionregistration.k8s.io",
-        &[
-            "mutatingadmissionpolicies",
-            "mutatingadmissionpolicybindings",
-            "mutatingwebhookconfigurations",
-            "validatingadmissionpolicies",
-            "validatingadmissionpolicybindings",
-            "validatingwebhookconfigurations",
-        ],
-    ),
-    (
-        "authentication.k8s.io",
-        &["selfsubjectreviews", "tokenreviews"],
-    ),
-    (
-        "authorization.k8s.io",
-        &[
-            "localsubjectaccessreviews",
-            "selfsubjectaccessreviews",
-            "selfsubjectrulesreviews",
-            "subjectaccessreviews",
-        ],
-    ),
+const GROUP: &str = "admissionregistration.k8s.io";
+const CONFIGURATIONS: [&str; 6] = [
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "mutatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "validatingwebhookconfigurations",
 ];
 
 /// Whether nobody is asked about requests to a resource.
 #[must_use]
 pub fn is_exempt(resource: &ApiResource) -> bool {
-    EXEMPT
-        .iter()
-        .any(|(group, plurals)| resource.group == *group && plurals.contains(&&*resource.plural))
+    let mut configurations = CONFIGURATIONS.into_iter();
+    let mut unasked = UNASKED.into_iter();
+    configurations.any(|plural| resource.is(GROUP, plural))
+        || unasked.any(|(group, plural)| resource.is(group, plural))
 }

@@ -3,7 +3,7 @@
 //! Those of a request are in the version of its URL if they are a custom resource's, and else in
 //! the form in which they are stored.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use coracle_api::{
     decode::{self, ContentType, FieldValidation},
@@ -11,7 +11,7 @@ use coracle_api::{
     resource::Gvk,
     status::Status,
 };
-use coracle_registry::resource::Resource;
+use coracle_registry::{resource::Resource, scale, strategy::Subresource};
 use serde_json::Value;
 
 use super::criteria::Invocation;
@@ -23,6 +23,8 @@ pub struct Forms {
     own: Option<Arc<Resource>>,
     /// Whether the objects are of that kind, and not of one that is below it.
     is_own: bool,
+    /// Whether they are shown as what is to be written of them: how many replicas there are to be.
+    is_scale: bool,
 }
 
 impl Forms {
@@ -34,6 +36,7 @@ impl Forms {
         Self {
             own,
             is_own: attributes.foreign_kind().is_none(),
+            is_scale: attributes.subresource == Subresource::Scale.name(),
         }
     }
 
@@ -41,19 +44,24 @@ impl Forms {
     ///
     /// # Errors
     /// It cannot be had in that version.
-    pub fn shown(&self, invocation: &Invocation, object: &Value) -> Result<Value, Status> {
-        let Some(own) = self
-            .own
-            .as_ref()
-            .filter(|_| self.is_own && object.is_object())
-        else {
-            return Ok(object.clone());
-        };
-        match &invocation.equivalent {
-            Some(other) => Ok(other.shown(own.stored_of_admitted(object.clone()))),
-            None if own.view.is_some() => Ok(own.shown(object.clone())),
-            None => Ok(object.clone()),
+    pub fn shown<'a>(
+        &self,
+        invocation: &Invocation,
+        object: &'a Value,
+    ) -> Result<Cow<'a, Value>, Status> {
+        let own = self.own.as_ref();
+        if let Some(own) = own.filter(|_| self.is_scale && object.is_object()) {
+            let paths = scale::paths(&*own.strategy);
+            return Ok(Cow::Owned(scale::of(object, &paths)));
         }
+        let Some(own) = own.filter(|_| self.is_own && object.is_object()) else {
+            return Ok(Cow::Borrowed(object));
+        };
+        Ok(match &invocation.equivalent {
+            Some(other) => Cow::Owned(other.shown(own.stored_of_admitted(object.clone()))),
+            None if own.view.is_some() => Cow::Owned(own.shown(object.clone())),
+            None => Cow::Borrowed(object),
+        })
     }
 
     /// What was made of such an object, as one that a client sends: pruned, of the right types,
@@ -85,11 +93,20 @@ impl Forms {
         Ok(object)
     }
 
-    /// What was shown and then changed, as the request has it.
+    /// What was shown and then changed, as the request has it, whose object is `before`.
     ///
     /// # Errors
     /// It cannot be had in that version.
-    pub fn back(&self, invocation: &Invocation, object: Value) -> Result<Value, Status> {
+    pub fn back(
+        &self,
+        invocation: &Invocation,
+        object: Value,
+        before: &Value,
+    ) -> Result<Value, Status> {
+        if let Some(own) = self.own.as_ref().filter(|_| self.is_scale) {
+            let paths = scale::paths(&*own.strategy);
+            return Ok(scale::written(&object, before, &paths));
+        }
         let Some(own) = self.own.as_ref().filter(|_| self.is_own) else {
             return Ok(object);
         };

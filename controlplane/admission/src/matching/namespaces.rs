@@ -1,6 +1,7 @@
 //! The namespace that a request is in, as the cache or else the store knows it.
 //!
-//! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/namespace/matcher.go` at v1.37.
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/namespace/matcher.go` at
+//! v1.37.
 
 use std::sync::Arc;
 

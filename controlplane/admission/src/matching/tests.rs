@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use coracle_registry::expressions;
 use serde_json::json;
 
 use super::*;
-use coracle_registry::expressions;
 
 fn about<'a>(operation: &'a str, resource: &'a str, subresource: &'a str) -> About<'a> {
     About {

@@ -271,7 +271,8 @@ impl Inner {
             let mut made = forms.decoded(invocation, &gvk, &made)?;
             keep_managers(&mut made, &view.object);
             if made != view.object {
-                *attributes.object_mut() = forms.back(invocation, made)?;
+                let back = forms.back(invocation, made, attributes.object())?;
+                *attributes.object_mut() = back;
                 is_changed = true;
             }
         }

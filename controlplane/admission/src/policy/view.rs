@@ -1,6 +1,6 @@
 //! A write as the expressions of a policy see it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use coracle_api::status::Status;
 use coracle_auth::authz::UnionAuthorizer;
@@ -41,7 +41,7 @@ impl View {
     ) -> Result<Self, Status> {
         let shown = |object: &Value| match object {
             Value::Null => Ok(Value::Null),
-            object => forms.shown(invocation, object),
+            object => forms.shown(invocation, object).map(Cow::into_owned),
         };
         Ok(Self {
             object: shown(attributes.object())?,

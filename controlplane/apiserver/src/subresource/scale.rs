@@ -2,22 +2,19 @@
 //!
 //! Source: `pkg/registry/apps/deployment/storage/storage.go`, `ScaleREST` at v1.37.
 
-use std::{
-    borrow::Cow,
-    sync::{Arc, LazyLock},
-};
+use std::{borrow::Cow, sync::Arc};
 
 use coracle_admission::Operation;
 use coracle_api::{
     meta,
     resource::Gvk,
-    selector::{LabelSelector, ParseSelectorError},
     status::{FieldErrors, Status},
 };
 use coracle_registry::{
     cells::{self, AGE, NAME, integer},
     managed_fields::FieldManager,
     part::Part,
+    scale,
     strategy::{Column, ScalePaths, Strategy},
 };
 use serde_json::{Value, json};
@@ -53,8 +50,8 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
         let what = format!("the spec replicas field \".{path}\" does not exist");
         return Err(Status::internal(what));
     }
-    let scale = serde_json::to_vec(&scale_of(&object, &paths)).map_err(Status::internal)?;
-    Ok(Call::shaped(&ScaleColumns, scale.into(), shape))
+    let shown = serde_json::to_vec(&scale::of(&object, &paths)).map_err(Status::internal)?;
+    Ok(Call::shaped(&ScaleColumns, shown.into(), shape))
 }
 
 /// How a Scale looks in a table.
@@ -105,15 +102,10 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
             warnings.clone_from(&scale.warnings);
             return applied(call, &paths, &manager, old, scale);
         }
-        let wanted = sent.wanted(call, &gvk, &manager, &scale_of(old, &paths))?;
+        let wanted = sent.wanted(call, &gvk, &manager, &scale::of(old, &paths))?;
         check(call, &wanted.object)?;
         is_said(call, &sent, &paths, old, &wanted.object)?;
-        let mut new = old.clone();
-        meta::set(
-            &mut new,
-            &paths.spec(),
-            meta::get_i64(&wanted.object, &["spec", "replicas"]).unwrap_or(0),
-        );
+        let mut new = scale::written(&wanted.object, old, &paths);
         take_version(&mut new, &wanted.object);
         warnings = wanted.warnings;
         Ok(new)
@@ -123,7 +115,7 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         .update(call.resource, &request, target, change)
         .await?;
     warnings.extend(written.warnings);
-    Ok(Reply::value(&scale_of(&parse(&written.json)?, &paths)).with_warnings(warnings))
+    Ok(Reply::value(&scale::of(&parse(&written.json)?, &paths)).with_warnings(warnings))
 }
 
 /// A patch of what has no replicas says how many it shall have: zero would be somebody's decision.
@@ -180,91 +172,14 @@ fn check(call: &Call<'_>, scale: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// The Scale that an object shows.
-fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
-    let mut metadata = json!({});
-    for field in [
-        "name",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-    ] {
-        if let Some(value) = object["metadata"].get(field) {
-            metadata[field] = value.clone();
-        }
-    }
-    let mut spec = json!({});
-    if let Some(replicas) = paths.wanted(object).filter(|replicas| *replicas != 0) {
-        spec["replicas"] = replicas.into();
-    }
-    let mut status = json!({"replicas": paths.present(object).unwrap_or(0)});
-    if let Some(selector) = selector(object, paths) {
-        status["selector"] = selector.into();
-    }
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
-}
-
 /// Where the replicas of the kind are.
 fn paths(call: &Call<'_>) -> Cow<'static, ScalePaths> {
-    match call.resource.strategy.scale_paths() {
-        Some(paths) => Cow::Owned(paths.clone()),
-        None => Cow::Borrowed(&*BUILT_IN),
-    }
-}
-
-/// Where built-in kinds have them; their selector is an object.
-static BUILT_IN: LazyLock<ScalePaths> = LazyLock::new(|| {
-    let path = |part: &str| vec![part.to_owned(), "replicas".to_owned()];
-    ScalePaths {
-        spec_replicas: path("spec"),
-        status_replicas: path("status"),
-        selector: None,
-    }
-});
-
-/// Which objects are its replicas, as text.
-fn selector(object: &Value, paths: &ScalePaths) -> Option<String> {
-    let Some(path) = &paths.selector else {
-        let selector = selector_of(&object["spec"]["selector"]).ok();
-        return selector.map(|selector| selector.to_string());
-    };
-    let found = path.iter().try_fold(object, |value, name| value.get(name));
-    Some(found?.as_str()?.to_owned())
-}
-
-/// A LabelSelector, or a map of labels as ReplicationControllers have it.
-fn selector_of(selector: &Value) -> Result<LabelSelector, ParseSelectorError> {
-    match selector.as_object() {
-        Some(map) if map.values().any(Value::is_string) => Ok(LabelSelector::from_map(selector)),
-        _ => LabelSelector::from_object(selector),
-    }
+    scale::paths(&*call.resource.strategy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scale_shows_wanted_present_and_selector() {
-        let scale = scale_of(
-            &json!({
-                "metadata": {"name": "d", "namespace": "x", "resourceVersion": "4", "labels": {"no": "no"}},
-                "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "nginx"}}},
-                "status": {"replicas": 2},
-            }),
-            &BUILT_IN,
-        );
-        assert_eq!(scale["spec"], json!({"replicas": 3}));
-        assert_eq!(
-            scale["status"],
-            json!({"replicas": 2, "selector": "app=nginx"})
-        );
-        assert_eq!(
-            scale["metadata"],
-            json!({"name": "d", "namespace": "x", "resourceVersion": "4"})
-        );
-    }
 
     #[test]
     fn table_shows_wanted_and_present() {

@@ -63,6 +63,8 @@ async fn the_chain_is_in_upstreams_order() {
             "CertificateSigning",
             "ClusterTrustBundleAttest",
             "CertificateSubjectRestriction",
+            "MutatingAdmissionWebhook",
+            "ValidatingAdmissionWebhook",
             "Meddler",
             "CertificateRequester",
             "PodCertificateSigning",

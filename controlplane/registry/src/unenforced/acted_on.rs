@@ -33,7 +33,7 @@ const NO_QUEUES: ActedOn = Nobody("requests are not queued by it");
 const REFUSALS: ActedOn = By("controlplane/admission/src/policy/validating.rs");
 const CHANGES: ActedOn = By("controlplane/admission/src/policy/mutating.rs");
 const VOLUMES: ActedOn = By("controlplane/controllers/src/volume/binder.rs");
-const NO_WEBHOOKS: ActedOn = Nobody("its webhooks are never called");
+const WEBHOOKS: ActedOn = By("controlplane/admission/src/webhooks/index.rs");
 
 /// Group, plural, and who acts on it.
 pub const KINDS: &[(&str, &str, ActedOn)] = &[
@@ -86,10 +86,10 @@ pub const KINDS: &[(&str, &str, ActedOn)] = &[
     ("", "services", By("agent/src/proxy.rs")),
     (ADMISSION, "mutatingadmissionpolicies", CHANGES),
     (ADMISSION, "mutatingadmissionpolicybindings", CHANGES),
-    (ADMISSION, "mutatingwebhookconfigurations", NO_WEBHOOKS),
+    (ADMISSION, "mutatingwebhookconfigurations", WEBHOOKS),
     (ADMISSION, "validatingadmissionpolicies", REFUSALS),
     (ADMISSION, "validatingadmissionpolicybindings", REFUSALS),
-    (ADMISSION, "validatingwebhookconfigurations", NO_WEBHOOKS),
+    (ADMISSION, "validatingwebhookconfigurations", WEBHOOKS),
     (
         "apiextensions.k8s.io",
         "customresourcedefinitions",

@@ -43,7 +43,15 @@ impl Strategy for MutatingWebhookConfiguration {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        webhooks::validate(object, true)
+        webhooks::validate(object, None, true)
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        webhooks::validate(new, Some(old), true)
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        webhooks::warnings(object)
     }
 
     fn columns(&self) -> &'static [Column] {

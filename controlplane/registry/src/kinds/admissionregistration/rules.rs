@@ -15,6 +15,8 @@ use crate::{
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MAX_CONDITIONS: usize = 64;
+pub(super) const MATCH_POLICIES: &[&str] = &["Equivalent", "Exact"];
+pub(super) const SELECTORS: [&str; 2] = ["namespaceSelector", "objectSelector"];
 
 /// Selectors and scopes that select everything, where nothing was said.
 pub(super) fn default(matching: &mut Value, lists: &[&str]) {
@@ -32,9 +34,9 @@ pub(super) fn selectors(errors: &mut FieldErrors, path: &str, matching: &Value) 
         errors,
         &format!("{path}.matchPolicy"),
         &matching["matchPolicy"],
-        &["Equivalent", "Exact"],
+        MATCH_POLICIES,
     );
-    for selector in ["namespaceSelector", "objectSelector"] {
+    for selector in SELECTORS {
         check::label_selector(errors, &format!("{path}.{selector}"), &matching[selector]);
     }
 }
@@ -97,9 +99,29 @@ fn resources(errors: &mut FieldErrors, path: &str, list: &Value) {
     if found.is_empty() {
         errors.required(path, "");
     }
+    let (mut all_below, mut below_all) = (Vec::new(), Vec::new());
     for (index, resource) in found.iter().enumerate() {
+        let at = format!("{path}[{index}]");
         if resource.is_empty() {
-            errors.required(format!("{path}[{index}]"), "");
+            errors.required(at, "");
+            continue;
+        }
+        let Some((of, below)) = resource.split_once('/') else {
+            continue;
+        };
+        let includes = [
+            all_below.contains(&of).then(|| format!("{of}/*")),
+            below_all.contains(&below).then(|| format!("*/{below}")),
+        ];
+        for includes in includes.into_iter().flatten() {
+            let message = format!("if '{includes}' is present, must not specify {resource}");
+            errors.invalid(&at, &list[index], message);
+        }
+        if below == "*" {
+            all_below.push(of);
+        }
+        if of == "*" {
+            below_all.push(below);
         }
     }
     if found.len() > 1 && found.contains(&"*/*") {

@@ -44,7 +44,15 @@ impl Strategy for ValidatingWebhookConfiguration {
     }
 
     fn validate(&self, object: &Value) -> FieldErrors {
-        webhooks::validate(object, false)
+        webhooks::validate(object, None, false)
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
+        webhooks::validate(new, Some(old), false)
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        webhooks::warnings(object)
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
-use super::rules;
+use super::{UNASKED, rules};
 use crate::{
     cells::{self, AGE, NAME, integer},
     check, fill,
@@ -41,27 +41,63 @@ pub(super) fn default(object: &mut Value, is_mutating: bool) {
     });
 }
 
-/// Checks every webhook.
-pub(super) fn validate(object: &Value, is_mutating: bool) -> FieldErrors {
+/// Checks every webhook. Match conditions that are as they were are not compiled again.
+pub(super) fn validate(object: &Value, old: Option<&Value>, is_mutating: bool) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut names = BTreeSet::new();
+    let has_new_conditions = old.is_none_or(|old| conditions_of(old) != conditions_of(object));
     for (index, webhook) in items(&object["webhooks"]).iter().enumerate() {
         let path = format!("webhooks[{index}]");
-        check_webhook(&mut errors, &path, webhook);
-        if is_mutating {
-            let policy = &webhook["reinvocationPolicy"];
-            check::optional_one_of(
-                &mut errors,
-                &format!("{path}.reinvocationPolicy"),
-                policy,
-                &["IfNeeded", "Never"],
-            );
+        check_webhook(&mut errors, &path, webhook, is_mutating);
+        if has_new_conditions {
+            let at = format!("{path}.matchConditions");
+            rules::conditions(&mut errors, &at, &webhook["matchConditions"], false);
         }
-        if !names.insert(string(&webhook["name"])) {
+        let versions = &webhook["admissionReviewVersions"];
+        review_versions(
+            &mut errors,
+            &format!("{path}.admissionReviewVersions"),
+            versions,
+        );
+        let name = string(&webhook["name"]);
+        if !name.is_empty() && !names.insert(name) {
             errors.duplicate(format!("{path}.name"), &webhook["name"]);
         }
     }
     errors
+}
+
+fn conditions_of(object: &Value) -> Vec<&Value> {
+    let webhooks = items(&object["webhooks"]).iter();
+    webhooks
+        .map(|webhook| &webhook["matchConditions"])
+        .collect()
+}
+
+/// Rules that name what no webhook is asked about.
+pub(super) fn warnings(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, webhook) in items(&object["webhooks"]).iter().enumerate() {
+        for (at, rule) in items(&webhook["rules"]).iter().enumerate() {
+            let texts = |field: &str| items(&rule[field]).iter().map(string);
+            let has_wildcard = ["apiGroups", "apiVersions", "resources"]
+                .into_iter()
+                .any(|field| texts(field).any(|one| one == "*"));
+            if has_wildcard {
+                continue;
+            }
+            let named = texts("apiGroups")
+                .flat_map(|group| texts("resources").map(move |resource| (group, resource)));
+            let unasked: BTreeSet<_> = named.filter(|named| UNASKED.contains(named)).collect();
+            warnings.extend(unasked.into_iter().map(|(group, resource)| {
+                format!(
+                    "webhooks[{index}].rules[{at}]: {resource}.{group} is excluded from admission webhooks; \
+                     this rule will have no effect"
+                )
+            }));
+        }
+    }
+    warnings
 }
 
 pub(super) fn row(object: &Value, now_secs: i64) -> Vec<Value> {
@@ -72,7 +108,8 @@ pub(super) fn row(object: &Value, now_secs: i64) -> Vec<Value> {
     ]
 }
 
-fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {
+/// In upstream's order.
+fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value, is_mutating: bool) {
     let at = |field: &str| format!("{path}.{field}");
     if check::required(errors, &at("name"), &webhook["name"]) {
         let messages = name::dns_subdomain_errors(string(&webhook["name"]));
@@ -82,11 +119,6 @@ fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {
         }
         check::invalid_all(errors, &at("name"), &webhook["name"], messages);
     }
-    review_versions(
-        errors,
-        &at("admissionReviewVersions"),
-        &webhook["admissionReviewVersions"],
-    );
     rules::all(errors, &at("rules"), &webhook["rules"]);
     check::optional_one_of(
         errors,
@@ -94,7 +126,12 @@ fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {
         &webhook["failurePolicy"],
         &["Fail", "Ignore"],
     );
-    rules::selectors(errors, path, webhook);
+    check::optional_one_of(
+        errors,
+        &at("matchPolicy"),
+        &webhook["matchPolicy"],
+        rules::MATCH_POLICIES,
+    );
     let effects = &webhook["sideEffects"];
     if effects.is_null() {
         errors.required(at("sideEffects"), "must specify one of None, NoneOnDryRun");
@@ -116,13 +153,18 @@ fn check_webhook(errors: &mut FieldErrors, path: &str, webhook: &Value) {
             "the timeout value must be between 1 and 30 seconds",
         );
     }
+    for selector in rules::SELECTORS {
+        check::label_selector(errors, &at(selector), &webhook[selector]);
+    }
+    if is_mutating {
+        check::optional_one_of(
+            errors,
+            &at("reinvocationPolicy"),
+            &webhook["reinvocationPolicy"],
+            &["IfNeeded", "Never"],
+        );
+    }
     client_config(errors, &at("clientConfig"), &webhook["clientConfig"]);
-    rules::conditions(
-        errors,
-        &at("matchConditions"),
-        &webhook["matchConditions"],
-        false,
-    );
 }
 
 fn review_versions(errors: &mut FieldErrors, path: &str, versions: &Value) {
@@ -134,15 +176,12 @@ fn review_versions(errors: &mut FieldErrors, path: &str, versions: &Value) {
     let mut seen = HashSet::new();
     for (index, version) in list.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        check::invalid_all(
-            errors,
-            &path,
-            version,
-            name::dns_1035_label_errors(string(version)),
-        );
         if !seen.insert(version) {
             errors.invalid(&path, version, "duplicate version");
+            continue;
         }
+        let messages = name::dns_1035_label_errors(string(version));
+        check::invalid_all(errors, &path, version, messages);
     }
     if !list
         .iter()
@@ -176,6 +215,35 @@ pub(crate) fn client_config(errors: &mut FieldErrors, path: &str, config: &Value
                 format!("port is not valid: {message}"),
             );
         }
+        check_path(errors, &format!("{path}.service.path"), &service["path"]);
+    }
+}
+
+fn check_path(errors: &mut FieldErrors, at: &str, path: &Value) {
+    let text = string(path);
+    if matches!(text, "" | "/") {
+        return;
+    }
+    if text == "//" {
+        return errors.invalid(at, path, "segment[0] may not be empty");
+    }
+    if !text.starts_with('/') {
+        errors.invalid(at, path, "must start with a '/'");
+    }
+    // As upstream: the first letter goes, whatever it is.
+    let rest = text
+        .chars()
+        .next()
+        .map_or("", |first| &text[first.len_utf8()..]);
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    for (index, step) in rest.split('/').enumerate() {
+        if step.is_empty() {
+            errors.invalid(at, path, format!("segment[{index}] may not be empty"));
+            continue;
+        }
+        for message in name::dns_subdomain_errors(step) {
+            errors.invalid(at, path, format!("segment[{index}]: {message}"));
+        }
     }
 }
 
@@ -185,27 +253,28 @@ fn check_url(errors: &mut FieldErrors, path: &str, url: &Value) {
         errors.required(path, format!("url must be a valid URL; {FORM}"));
         return;
     };
-    if parsed.scheme_str() != Some("https") {
-        errors.invalid(
-            path,
-            url,
-            format!("'https' is the only allowed URL scheme; {FORM}"),
-        );
+    // The part that is wrong is told, not all of it.
+    let scheme = parsed.scheme_str().unwrap_or_default();
+    if scheme != "https" {
+        let message = format!("'https' is the only allowed URL scheme; {FORM}");
+        errors.invalid(path, &scheme.into(), message);
     }
-    if parsed.host().unwrap_or_default().is_empty() {
-        errors.invalid(path, url, format!("host must be specified; {FORM}"));
+    let host = parsed.host().unwrap_or_default();
+    if host.is_empty() {
+        errors.invalid(path, &"".into(), format!("host must be specified; {FORM}"));
     }
-    if parsed
-        .authority()
-        .is_some_and(|authority| authority.as_str().contains('@'))
-    {
-        errors.invalid(path, url, "user information is not permitted in the URL");
+    let authority = parsed.authority().map_or("", http::uri::Authority::as_str);
+    if let Some((user, _)) = authority.rsplit_once('@') {
+        let message = "user information is not permitted in the URL";
+        errors.invalid(path, &user.into(), message);
     }
-    if string(url).contains('#') {
-        errors.invalid(path, url, "fragments are not permitted in the URL");
+    if let Some((_, fragment)) = string(url).split_once('#') {
+        let message = "fragments are not permitted in the URL";
+        errors.invalid(path, &fragment.into(), message);
     }
-    if parsed.query().is_some() {
-        errors.invalid(path, url, "query parameters are not permitted in the URL");
+    if let Some(query) = parsed.query() {
+        let message = "query parameters are not permitted in the URL";
+        errors.invalid(path, &query.into(), message);
     }
 }
 
@@ -282,8 +351,33 @@ mod tests {
             ),
             (
                 "/webhooks/0/clientConfig",
+                json!({"service": {"namespace": "n", "name": "s", "path": "a//b"}}),
+                "[webhooks[0].clientConfig.service.path: Invalid value: \"a//b\": must start with a '/', \
+                 webhooks[0].clientConfig.service.path: Invalid value: \"a//b\": segment[0] may not be empty, \
+                 webhooks[0].clientConfig.service.path: Invalid value: \"a//b\": segment[1] may not be empty]",
+            ),
+            (
+                "/webhooks/0/clientConfig",
+                json!({"url": "https://u:p@a/?q#f"}),
+                "[webhooks[0].clientConfig.url: Invalid value: \"u:p\": user information is not permitted in the URL, \
+                 webhooks[0].clientConfig.url: Invalid value: \"f\": fragments are not permitted in the URL, \
+                 webhooks[0].clientConfig.url: Invalid value: \"q\": query parameters are not permitted in the URL]",
+            ),
+            (
+                "/webhooks/0/rules/0/resources",
+                json!(["pods/*", "pods/log"]),
+                "webhooks[0].rules[0].resources[1]: Invalid value: \"pods/log\": if 'pods/*' is present, must not specify pods/log",
+            ),
+            (
+                "/webhooks/0/matchConditions",
+                json!([{"name": "a", "expression": "request.nothing == 1"}]),
+                "webhooks[0].matchConditions[0].expression: Invalid value: \"request.nothing == 1\": compilation failed: \
+                 ERROR: <input>:1:8: undefined field 'nothing'\n | request.nothing == 1\n | .......^",
+            ),
+            (
+                "/webhooks/0/clientConfig",
                 json!({"url": "http://a/"}),
-                "webhooks[0].clientConfig.url: Invalid value: \"http://a/\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",
+                "webhooks[0].clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",
             ),
             (
                 "/webhooks/0/admissionReviewVersions",

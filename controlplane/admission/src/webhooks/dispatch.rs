@@ -1,0 +1,208 @@
+//! Which webhooks are called for a write, and how their failures count.
+
+use std::{borrow::Cow, sync::Arc, time::Instant};
+
+use coracle_api::{resource::Gvk, status::Status};
+use coracle_auth::authz::UnionAuthorizer;
+use coracle_registry::api_resource::ApiResource;
+use coracle_webhook::Webhooks;
+use serde_json::Value;
+
+use super::{
+    call::Refusal,
+    hook::Hook,
+    index::{All, Hooks},
+    kind::Kind,
+    metrics::{Conditioned, Outcome, WebhookMetrics},
+    review::Shown,
+};
+use crate::{
+    attributes::Attributes,
+    kinds::Kinds,
+    matching::{
+        self, Forms, Invocation, Namespaces, Variables, Verdict, review::request, variables::Seen,
+    },
+    parts::Parts,
+};
+
+/// What both plugins have.
+pub(super) struct Dispatcher {
+    kind: Kind,
+    hooks: Hooks,
+    pub(super) webhooks: Webhooks,
+    kinds: Arc<dyn Kinds>,
+    namespaces: Namespaces,
+    authorizer: Arc<UnionAuthorizer>,
+    metrics: WebhookMetrics,
+}
+
+/// A write as a webhook that is called for it sees it.
+pub(super) struct Call<'a> {
+    pub(super) invocation: Invocation,
+    /// Of the object.
+    pub(super) kind: Gvk,
+    request: Value,
+    pub(super) object: Cow<'a, Value>,
+    old: Cow<'a, Value>,
+}
+
+impl Call<'_> {
+    pub(super) fn shown(&self) -> Shown<'_> {
+        Shown {
+            request: &self.request,
+            object: &self.object,
+            old: &self.old,
+        }
+    }
+}
+
+impl Dispatcher {
+    pub(super) fn new(parts: &Parts, plural: &str, kind: Kind) -> Self {
+        Self {
+            kind,
+            hooks: Hooks::new(&parts.registry, plural),
+            webhooks: parts.webhooks.clone(),
+            kinds: Arc::clone(&parts.kinds),
+            namespaces: Namespaces::new(parts),
+            authorizer: Arc::clone(&parts.authorizer),
+            metrics: parts.webhook_metrics.clone(),
+        }
+    }
+
+    /// Whether there are webhooks at all that may be asked about a resource.
+    pub(super) fn handles(&self, resource: &ApiResource) -> bool {
+        !self.hooks.is_empty() && !matching::is_exempt(resource)
+    }
+
+    pub(super) fn hooks(&self) -> All {
+        self.hooks.all()
+    }
+
+    pub(super) fn forms(&self, attributes: &Attributes<'_>) -> Forms {
+        Forms::of(attributes, &*self.kinds)
+    }
+
+    /// How a webhook is to be called for a write; `None` if it is not.
+    ///
+    /// # Errors
+    /// It cannot be told whether it is.
+    pub(super) async fn call<'a>(
+        &self,
+        hook: &Hook,
+        attributes: &'a Attributes<'_>,
+        forms: &Forms,
+    ) -> Result<Option<Call<'a>>, Status> {
+        let found = hook
+            .criteria
+            .find(attributes, &*self.kinds, &self.namespaces)
+            .await?;
+        let Some(invocation) = found else {
+            return Ok(None);
+        };
+        let object = forms.shown(&invocation, attributes.object())?;
+        let old = attributes.old().unwrap_or(&Value::Null);
+        let call = Call {
+            kind: invocation.kind(attributes),
+            request: request(attributes, &invocation),
+            object,
+            old: forms.shown(&invocation, old)?,
+            invocation,
+        };
+        if hook.conditions.is_empty() || self.is_met(hook, attributes, &call).await? {
+            return Ok(Some(call));
+        }
+        Ok(None)
+    }
+
+    /// Whether the match conditions hold.
+    async fn is_met(
+        &self,
+        hook: &Hook,
+        attributes: &Attributes<'_>,
+        call: &Call<'_>,
+    ) -> Result<bool, Status> {
+        let begun = Instant::now();
+        let seen = Seen {
+            object: &call.object,
+            old: &call.old,
+            // Of webhooks' conditions upstream never says in which namespace they are.
+            namespace: None,
+            request: &call.request,
+        };
+        let verdict = match Variables::new(seen, attributes, &self.authorizer) {
+            Ok(variables) => hook.conditions.judge(&variables),
+            Err(error) => Verdict::Failed {
+                why: error.to_string(),
+                errors: 0,
+            },
+        };
+        let labels = Conditioned {
+            name: hook.name.clone(),
+            kind: "webhook",
+            r#type: match self.kind {
+                Kind::Mutating => "admit",
+                Kind::Validating => "validating",
+            },
+            operation: attributes.operation.as_str(),
+        };
+        let counts = match &verdict {
+            Verdict::Matches => (false, 0),
+            Verdict::Excluded(_) => (true, 0),
+            Verdict::Failed { errors, .. } => (false, *errors),
+        };
+        self.metrics.judged(&labels, begun.elapsed(), counts);
+        match verdict {
+            Verdict::Matches => Ok(true),
+            Verdict::Excluded(_) => Ok(false),
+            Verdict::Failed { .. } if hook.ignores_failures => Ok(false),
+            Verdict::Failed { why, .. } => Err(attributes.forbidden(why)),
+        }
+    }
+
+    /// What a call has come to: what it brought, nothing if it failed and may, or why the write
+    /// ends. `place` is that of the webhook among all, and how often it was called before.
+    pub(super) fn judge<T>(
+        &self,
+        hook: &Hook,
+        attributes: &Attributes<'_>,
+        (begun, (round, index)): (Instant, (u8, usize)),
+        result: Result<T, Refusal>,
+    ) -> Result<Option<T>, Status> {
+        let outcome = |code, rejected_by| Outcome { code, rejected_by };
+        let (outcome, judged) = match result {
+            Ok(brought) => (outcome(200, None), Ok(Some(brought))),
+            Err(Refusal::Denied(status)) => (outcome(status.code, Some("no_error")), Err(*status)),
+            Err(Refusal::Internal(status)) => {
+                (outcome(0, Some("apiserver_internal_error")), Err(*status))
+            }
+            Err(Refusal::Failed { why, code }) if hook.ignores_failures => {
+                tracing::warn!(
+                    webhook = hook.name,
+                    why,
+                    "failed calling webhook, failing open"
+                );
+                self.metrics.failed_open(self.kind, &hook.name);
+                let prefix = match self.kind {
+                    Kind::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
+                    Kind::Validating => "failed-open.validating.webhook.admission.k8s.io/",
+                };
+                let key = format!("{prefix}round_{round}_index_{index}");
+                attributes.annotate(key, hook.name.clone());
+                (outcome(code, None), Ok(None))
+            }
+            Err(Refusal::Failed { why, code }) => {
+                tracing::warn!(
+                    webhook = hook.name,
+                    why,
+                    "failed calling webhook, failing closed"
+                );
+                let by = Some("calling_webhook_error");
+                (outcome(code, by), Err(hook.failure(&why)))
+            }
+        };
+        let of = (self.kind, &*hook.name);
+        let took = begun.elapsed();
+        self.metrics.called(of, attributes.operation, took, outcome);
+        judged
+    }
+}

@@ -1,0 +1,68 @@
+//! What a webhook makes of an object: a JSON patch of what it was shown.
+//!
+//! Source: `callAttrMutatingHook` in
+//! `k8s.io/apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go` at v1.37.
+
+use coracle_api::{
+    decode, patch,
+    resource::Gvk,
+    status::{Status, quote},
+};
+use serde_json::Value;
+
+use super::{call::Refusal, hook::Hook, review::Answer};
+use crate::matching::{Forms, Invocation, forms::keep_managers};
+
+const JSON_PATCH: &str = "JSONPatch";
+
+impl Hook {
+    /// The object of the request after the webhook's patch, if that changes something. `shown` is
+    /// what it saw of the object `before`, as a `kind`.
+    pub(super) fn patched(
+        &self,
+        answer: &Answer,
+        forms: &Forms,
+        (invocation, kind): (&Invocation, &Gvk),
+        (shown, before): (&Value, &Value),
+    ) -> Result<Option<Value>, Refusal> {
+        if answer.patch.is_empty() {
+            return Ok(None);
+        }
+        let undecodable = |why: &dyn std::fmt::Display| Refusal::Failed {
+            why: format!("received undecodable patch in webhook response: {why}"),
+            code: 503,
+        };
+        decode::check_json(&answer.patch).map_err(|status| undecodable(&status.message))?;
+        let operations: Vec<Value> =
+            serde_json::from_slice(&answer.patch).map_err(|error| undecodable(&error))?;
+        if operations.is_empty() {
+            return Ok(None);
+        }
+        let internal =
+            |why: &dyn std::fmt::Display| Refusal::Internal(Box::new(Status::internal(why)));
+        if !shown.is_object() {
+            let why = format!(
+                "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+                self.name
+            );
+            return Err(internal(&why));
+        }
+        if answer.patch_type != JSON_PATCH {
+            return Err(Refusal::Failed {
+                why: format!("unsupported patch type {}", quote(&answer.patch_type)),
+                code: 400,
+            });
+        }
+        let told = |status: Status| internal(&status.message);
+        let patched = patch::json::apply(shown, &answer.patch).map_err(told)?;
+        let mut patched = forms.decoded(invocation, kind, &patched).map_err(told)?;
+        keep_managers(&mut patched, shown);
+        if patched == *shown {
+            return Ok(None);
+        }
+        forms
+            .back(invocation, patched, before)
+            .map(Some)
+            .map_err(told)
+    }
+}
