@@ -143,24 +143,7 @@ impl ApiServer {
             config,
         });
         dialer.serve(Arc::downgrade(&state));
-        Self::begin(state).await
-    }
-
-    /// Writes what a new cluster lacks, and serves from then on.
-    async fn begin(state: Arc<State>) -> Result<Arc<Self>, ApiServerError> {
-        bootstrap::start(&state).await?;
-        // The first request finds all roles.
-        state
-            .store
-            .cache
-            .catch_up()
-            .await
-            .map_err(ApiServerError::ReadStore)?;
-        // So it finds all kinds.
-        let serving = definitions::Serving::default();
-        definitions::serve_all(&state, &serving).await;
-        state.bootstrapped.store(true, Ordering::Release);
-        keep_house(&state, &serving);
+        let serving = begin(&state).await?;
         Ok(Arc::new(Self { state, serving }))
     }
 
@@ -252,6 +235,20 @@ impl ApiServer {
     pub fn ready(&self) -> bool {
         self.state.is_ready()
     }
+}
+
+/// Makes what the first request is to find, and begins to look after it.
+async fn begin(state: &Arc<State>) -> Result<definitions::Serving, ApiServerError> {
+    bootstrap::start(state).await?;
+    // All roles.
+    let caught_up = state.store.cache.catch_up().await;
+    caught_up.map_err(ApiServerError::ReadStore)?;
+    // All kinds.
+    let serving = definitions::Serving::default();
+    definitions::serve_all(state, &serving).await;
+    state.bootstrapped.store(true, Ordering::Release);
+    keep_house(state, &serving);
+    Ok(serving)
 }
 
 /// Starts the tasks that go on until the server stops: what every server does for itself.

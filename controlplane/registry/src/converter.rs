@@ -210,7 +210,7 @@ pub fn fuzz(answer: &[u8]) {
                     "{member}"
                 );
             }
-            let texts = crate::object_meta::validate_texts(&found);
+            let texts = crate::texts::validate(&found);
             assert!(texts.is_empty(), "{texts}");
         }
     }

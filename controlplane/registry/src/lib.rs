@@ -24,7 +24,7 @@
 //! | [`part`] | which part of an object a write is about |
 //! | [`watch_cache`] | the present state and the latest changes, for reads and watches |
 //! | [`managed_fields`] | field managers: who owns which field |
-//! | [`object_meta`], [`lifecycle`] | what all objects have in common: metadata, generations |
+//! | [`object_meta`], `texts`, [`lifecycle`] | what all objects have in common: metadata, generations |
 //! | [`encode`], [`stored`] | objects to stored bytes and back, and how their text is laid out |
 //! | [`service_allocator`] | addresses and ports of Services: which one gets, and the entries that say whose they are |
 //! | [`open_namespaces`] | which namespaces take new objects |
@@ -64,6 +64,7 @@ pub mod stored;
 pub mod strategy;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod texts;
 pub mod unenforced;
 pub mod value;
 pub mod watch_cache;

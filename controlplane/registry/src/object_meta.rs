@@ -11,10 +11,12 @@ use coracle_api::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{check, resource::Resource};
+use super::{
+    check,
+    resource::Resource,
+    texts::{annotations, labels},
+};
 
-/// Most bytes of all annotations together.
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const FINALIZER_ORPHAN: &str = "orphan";
 const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
@@ -202,38 +204,6 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> FieldErrors {
         finalizers(new, &mut errors);
     }
     errors
-}
-
-/// What is wrong with labels and annotations.
-pub(crate) fn validate_texts(object: &Value) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    labels(object, &mut errors);
-    annotations(object, &mut errors);
-    errors
-}
-
-fn labels(object: &Value, errors: &mut FieldErrors) {
-    for (key, value) in meta::labels(object).into_iter().flatten() {
-        for reason in name::qualified_name_errors(key) {
-            errors.invalid("metadata.labels", &json!(key), reason);
-        }
-        for reason in name::label_value_errors(value.as_str().unwrap_or_default()) {
-            errors.invalid("metadata.labels", value, reason);
-        }
-    }
-}
-
-fn annotations(object: &Value, errors: &mut FieldErrors) {
-    let mut size = 0;
-    for (key, value) in meta::annotations(object).into_iter().flatten() {
-        for reason in name::qualified_name_errors(&key.to_ascii_lowercase()) {
-            errors.invalid("metadata.annotations", &json!(key), reason);
-        }
-        size += key.len() + value.as_str().map_or(0, str::len);
-    }
-    if size > ANNOTATIONS_LIMIT {
-        errors.too_long("metadata.annotations", &Value::Null, ANNOTATIONS_LIMIT);
-    }
 }
 
 fn owner_references(object: &Value, errors: &mut FieldErrors) {

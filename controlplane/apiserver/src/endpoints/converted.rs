@@ -16,8 +16,8 @@ pub(crate) struct Texts(HashMap<Made, Bytes>);
 type Made = Box<str>;
 
 impl Texts {
-    /// Those of `entries` that have `fields`; `None` if the cache has them as they are shown: nobody
-    /// converts them, or nobody looks at more than the metadata.
+    /// Those of `entries` that have `fields`; `None` if the cache has them as they are shown:
+    /// nobody converts them, or nobody looks at more than the metadata.
     ///
     /// # Errors
     /// What the converter says.

@@ -140,22 +140,12 @@ impl WatchStream {
         if self.is_over {
             return None;
         }
-        if let Some(beginning) = &mut self.beginning {
-            let lines = match &mut self.converting {
-                Some(converting) => converting.begin(beginning, &mut self.encoder).await,
-                None if self.encoder.is_plain() => beginning.next_lines().map_err(End::from),
-                None => made_of(beginning, &mut self.encoder).map_err(End::from),
-            };
-            let lines = match lines {
-                Ok(lines) => lines,
-                // Too slow: the client comes back.
-                Err(End::Cut) => return None,
-                Err(End::Failed(status)) => return Some(self.end(&status)),
-            };
-            if !lines.is_empty() {
-                return self.counted(lines);
-            }
-            self.beginning = None;
+        match self.begin().await {
+            Ok(lines) if lines.is_empty() => self.beginning = None,
+            Ok(lines) => return self.counted(lines),
+            // Too slow: the client comes back.
+            Err(End::Cut) => return None,
+            Err(End::Failed(status)) => return Some(self.end(&status)),
         }
         if let Some(revision) = self.end_of_beginning.take() {
             return Some(self.encoder.initial_events_end(revision).into());
@@ -209,6 +199,18 @@ impl WatchStream {
             {
                 return Some(self.encoder.bookmark(revision).into());
             }
+        }
+    }
+
+    /// The next of what was there when it began; empty at the end.
+    async fn begin(&mut self) -> Result<Vec<u8>, End> {
+        let Some(beginning) = &mut self.beginning else {
+            return Ok(Vec::new());
+        };
+        match &mut self.converting {
+            Some(converting) => converting.begin(beginning, &mut self.encoder).await,
+            None if self.encoder.is_plain() => Ok(beginning.next_lines()?),
+            None => Ok(made_of(beginning, &mut self.encoder)?),
         }
     }
 

@@ -9,7 +9,7 @@ use coracle_api::status::{FieldErrors, quote};
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use crate::object_meta;
+use crate::texts;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "ConversionReview";
@@ -207,8 +207,7 @@ fn metadata(original: &Value, converted: &Value) -> Result<Map<String, Value>, W
         }
         // What was so before is not checked again.
         if original[member].as_object() != Some(given) {
-            let errors: FieldErrors =
-                object_meta::validate_texts(&json!({"metadata": {member: given}}));
+            let errors: FieldErrors = texts::validate(&json!({"metadata": {member: given}}));
             if !errors.is_empty() {
                 return Err(Wrong::Metadata(errors.to_string()));
             }

@@ -39,7 +39,7 @@ const KEPT: usize = 8192;
 type Batch = Shared<BoxFuture<'static, Result<Arc<[Bytes]>, Status>>>;
 type WeakBatch = WeakShared<BoxFuture<'static, Result<Arc<[Bytes]>, Status>>>;
 
-/// See the module.
+/// The objects of a kind in one of its versions.
 pub struct Converted {
     converter: Arc<Converter>,
     own: Version,
