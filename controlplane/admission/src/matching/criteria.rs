@@ -126,7 +126,12 @@ impl Invocation {
     }
 }
 
-fn about<'a>(attributes: &Attributes<'a>, resource: &'a ApiResource) -> About<'a> {
+fn about<'a>(attributes: &'a Attributes<'_>, resource: &'a ApiResource) -> About<'a> {
+    // Of what is made, the object says it.
+    let name = match attributes.name {
+        "" => coracle_api::meta::name(attributes.object()),
+        name => name,
+    };
     About {
         operation: attributes.operation.as_str(),
         group: &resource.group,
@@ -134,7 +139,7 @@ fn about<'a>(attributes: &Attributes<'a>, resource: &'a ApiResource) -> About<'a
         resource: &resource.plural,
         subresource: attributes.subresource,
         is_namespaced: !attributes.namespace.is_empty(),
-        name: attributes.name,
+        name,
     }
 }
 

@@ -26,7 +26,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 struct Cluster {
     server: Arc<ApiServer>,
     admin: Raw,
-    _keeping: DropGuard,
+    keeping: DropGuard,
 }
 
 async fn cluster() -> Cluster {
@@ -39,7 +39,7 @@ async fn cluster() -> Cluster {
     Cluster {
         admin,
         server,
-        _keeping: stop.drop_guard(),
+        keeping: stop.drop_guard(),
     }
 }
 

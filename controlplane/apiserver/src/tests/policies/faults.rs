@@ -5,7 +5,11 @@ use super::*;
 #[tokio::test]
 async fn what_cannot_be_told_is_the_failure_policys() {
     for (policy, code) in [("Fail", 422), ("Ignore", 201)] {
-        let Cluster { admin, .. } = cluster().await;
+        let Cluster {
+            admin,
+            keeping: _keeping,
+            ..
+        } = cluster().await;
         // The second refuses whatever the first does, so that it is known when the policy is there.
         let spec = json!({"failurePolicy": policy, "validations": [
             {"expression": "object.data.missing == 'x'"}, {"expression": "object.data.a != 'never'"}]});
@@ -30,7 +34,11 @@ async fn what_cannot_be_told_is_the_failure_policys() {
 #[tokio::test]
 async fn conditions_that_fail_are_the_failure_policys() {
     for (policy, code) in [("Fail", 422), ("Ignore", 201)] {
-        let Cluster { admin, .. } = cluster().await;
+        let Cluster {
+            admin,
+            keeping: _keeping,
+            ..
+        } = cluster().await;
         let spec = json!({"failurePolicy": policy, "validations": [{"expression": "false"}],
             "matchConditions": [{"name": "c", "expression": "object.data.a == 'x'"}]});
         validating(&admin, "configmaps", spec, json!({})).await;
@@ -57,7 +65,11 @@ async fn conditions_that_fail_are_the_failure_policys() {
 /// One expression ends at its own limit; the policy at its own, and others are answered meanwhile.
 #[tokio::test]
 async fn dear_expressions_end() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let list = "[1,2,3,4,5,6,7,8,9,10]";
     let loops: String = (0..6).map(|at| format!("{list}.all(v{at}, ")).collect();
     let dear = format!("{loops}true{}", ")".repeat(6));
@@ -86,7 +98,11 @@ async fn dear_expressions_end() {
 /// Writes are answered as the policy or its absence says, and by nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_comes_and_goes_under_load() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let stop = CancellationToken::new();
     let writing = {
         let (admin, stop) = (admin.clone(), stop.clone());

@@ -8,7 +8,11 @@ fn labels(answer: &Answer) -> &Value {
 
 #[tokio::test]
 async fn sidecars_and_labels_are_added() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let sidecar = "Object{metadata: Object.metadata{labels: {'mesh': 'on'}}, spec: Object.spec{\
         containers: [Object.spec.containers{name: 'mesh', image: variables.image}]}}";
     let spec = json!({"variables": [{"name": "image", "expression": "'proxy:' + string(size(object.spec.containers))"}],
@@ -28,19 +32,23 @@ async fn sidecars_and_labels_are_added() {
         .map(|one| [&one["name"], &one["image"], &one["terminationMessagePath"]])
         .collect();
     let path = json!("/dev/termination-log");
-    // What comes first is what the policy names, and it has its defaults.
+    // What is added has its defaults.
     assert_eq!(
         shown,
         [
-            [&json!("mesh"), &json!("proxy:1"), &path],
-            [&json!("c"), &json!("i:1"), &path]
+            [&json!("c"), &json!("i:1"), &path],
+            [&json!("mesh"), &json!("proxy:1"), &path]
         ]
     );
 }
 
 #[tokio::test]
 async fn patches_are_applied_in_order_unless_a_test_fails() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let spec = json!({"mutations": [
         patch("has(object.metadata.labels) ? [JSONPatch{op: 'test', path: '/data/a', value: 'no'}, \
             JSONPatch{op: 'add', path: '/data/wrong', value: 'yes'}] : \
@@ -82,7 +90,7 @@ async fn what_a_mutation_may_not_do_refuses_or_is_left() {
         (
             apply("Object{spec: Object.spec{unheard: 1}}"),
             "policy 'm' with binding 'm-b' denied request: error applying patch: failed to convert patch object to typed \
-             object: strict decoding error: unknown field \"spec.unheard\"",
+             object: Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: unknown field \"spec.unheard\"",
         ),
         (
             patch("[JSONPatch{op: 'remove', path: '/spec/absent'}]"),
@@ -95,7 +103,11 @@ async fn what_a_mutation_may_not_do_refuses_or_is_left() {
         ),
     ] {
         for policy in ["Fail", "Ignore"] {
-            let Cluster { admin, .. } = cluster().await;
+            let Cluster {
+                admin,
+                keeping: _keeping,
+                ..
+            } = cluster().await;
             let spec = json!({"failurePolicy": policy, "mutations": [mutation,
                 apply("Object{metadata: Object.metadata{labels: {'seen': 'yes'}}}")]});
             mutating(&admin, "m", "pods", spec, json!({})).await;
@@ -122,7 +134,11 @@ async fn what_a_mutation_may_not_do_refuses_or_is_left() {
 #[tokio::test]
 async fn policies_look_again_if_they_ask_for_it() {
     for (policy, expect) in [("Never", "1"), ("IfNeeded", "2")] {
-        let Cluster { admin, .. } = cluster().await;
+        let Cluster {
+            admin,
+            keeping: _keeping,
+            ..
+        } = cluster().await;
         let count =
             "Object{metadata: Object.metadata{labels: {'count': string(size(object.data))}}}";
         let spec = json!({"reinvocationPolicy": policy, "mutations": [apply(count)]});
@@ -144,7 +160,11 @@ async fn policies_look_again_if_they_ask_for_it() {
 /// again. What a policy adds, a validating one sees.
 #[tokio::test]
 async fn custom_resources_are_changed_and_then_validated() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
             "items": {"type": "object", "required": ["name"], "properties": {
@@ -173,7 +193,7 @@ async fn custom_resources_are_changed_and_then_validated() {
     .await;
     assert_eq!(
         answer.body["spec"]["ports"],
-        json!([{"name": "health", "port": 80}, {"name": "a", "port": 443}])
+        json!([{"name": "a", "port": 443}, {"name": "health", "port": 80}])
     );
     let answer = refused(&admin, gates, &gate(8080)).await;
     assert!(

@@ -23,7 +23,11 @@ fn reference(name: &str, action: &str) -> Value {
 
 #[tokio::test]
 async fn each_namespace_may_have_its_own() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     made(&admin, NAMESPACES, namespace).await;
     let account =
@@ -70,7 +74,11 @@ async fn each_namespace_may_have_its_own() {
 #[tokio::test]
 async fn what_is_not_there_is_allowed_or_denied() {
     for (action, code) in [("Allow", 201), ("Deny", 422)] {
-        let Cluster { admin, .. } = cluster().await;
+        let Cluster {
+            admin,
+            keeping: _keeping,
+            ..
+        } = cluster().await;
         made(&admin, CONFIGMAPS, configmap("there", json!({"a": "b"}))).await;
         validating(
             &admin,
@@ -96,7 +104,11 @@ async fn what_is_not_there_is_allowed_or_denied() {
 
 #[tokio::test]
 async fn a_selector_hands_over_all_that_it_selects() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     for name in ["one", "two"] {
         let mut map = configmap(name, json!({name: "yes"}));
         map["metadata"]["labels"] = json!({"of": "policy"});
@@ -140,7 +152,11 @@ async fn references_that_do_not_fit_are_told() {
             "failed to configure policy: failed to find resource referenced by paramKind: 'example.org/v1, Kind=Widget'",
         ),
     ] {
-        let Cluster { admin, .. } = cluster().await;
+        let Cluster {
+            admin,
+            keeping: _keeping,
+            ..
+        } = cluster().await;
         let spec = json!({"paramKind": {"apiVersion": api_version, "kind": kind},
             "validations": [{"expression": "true"}]});
         validating(&admin, path, spec, reference.clone()).await;
@@ -153,7 +169,11 @@ async fn references_that_do_not_fit_are_told() {
 /// Kinds that come while the policy is there, as operators bring them.
 #[tokio::test]
 async fn custom_resources_are_parameters_as_soon_as_they_are_served() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let spec = json!({"paramKind": {"apiVersion": "example.org/v1", "kind": "Limit"},
         "validations": [{"expression": "object.spec.replicas <= params.spec.most",
             "messageExpression": "'at most ' + string(params.spec.most)"}]});

@@ -3,7 +3,11 @@
 use super::*;
 
 async fn warnings(rule: &str, spec: Value) -> Value {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     validating(&admin, rule, spec, json!({})).await;
     let path = format!("{ADMISSION}/validatingadmissionpolicies/p");
     let asking = async {
@@ -23,15 +27,15 @@ async fn warnings(rule: &str, spec: Value) -> Value {
 #[tokio::test]
 async fn expressions_that_do_not_fit_their_kinds_are_told() {
     let spec = json!({"validations": [
-        {"expression": "object.replicas > 1", "messageExpression": "object.spec.nothing"},
-        {"expression": "object.spec.template.spec.containers.all(c, c.image.startsWith('a') && c.resources.limits != null)"}]});
+        {"expression": "object.replicas > 1", "messageExpression": "string(object.spec.nothing)"},
+        {"expression": "object.spec.template.spec.containers.all(c, c.image.startsWith('a') && size(c.resources.limits) > 0)"}]});
     assert_eq!(
         warnings("apps/deployments", spec).await,
         json!([
             {"fieldRef": "spec.validations[0].expression", "warning": "apps/v1, Kind=Deployment: ERROR: <input>:1:7: \
                 undefined field 'replicas'\n | object.replicas > 1\n | ......^\n"},
             {"fieldRef": "spec.validations[0].messageExpression", "warning": "apps/v1, Kind=Deployment: ERROR: \
-                <input>:1:12: undefined field 'nothing'\n | object.spec.nothing\n | ...........^\n"},
+                <input>:1:19: undefined field 'nothing'\n | string(object.spec.nothing)\n | ..................^\n"},
         ])
     );
 }

@@ -7,7 +7,11 @@ const PRIVILEGED: &str = "object.spec.containers.all(c, !has(c.securityContext) 
 
 #[tokio::test]
 async fn privileged_pods_are_refused_in_upstreams_words() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let spec = json!({"validations": [{"expression": PRIVILEGED, "message": "no privileged pods",
         "messageExpression": "'pod ' + object.metadata.name + ' is privileged'"}]});
     validating(&admin, "pods", spec, json!({})).await;
@@ -39,7 +43,7 @@ async fn each_reason_has_its_code_and_messages_fall_back() {
             "no",
         ),
         (
-            json!({"reason": "Unauthorized", "messageExpression": "object.data.missing"}),
+            json!({"reason": "Unauthorized", "messageExpression": "string(object.data.missing)"}),
             401,
             "Unauthorized",
             "failed expression: object.data.a == 'b'",
@@ -57,7 +61,11 @@ async fn each_reason_has_its_code_and_messages_fall_back() {
             "failed expression: object.data.a == 'b'",
         ),
     ] {
-        let Cluster { admin, .. } = cluster().await;
+        let Cluster {
+            admin,
+            keeping: _keeping,
+            ..
+        } = cluster().await;
         let mut one = validation.clone();
         one["expression"] = " object.data.a == 'b' ".into();
         validating(
@@ -81,7 +89,11 @@ async fn each_reason_has_its_code_and_messages_fall_back() {
 
 #[tokio::test]
 async fn who_is_warned_may_write_all_the_same() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let spec = json!({"validations": [{"expression": "false", "message": "a"}, {"expression": "true"},
         {"expression": "object.data.x == '1'"}],
         "auditAnnotations": [{"key": "k", "valueExpression": "object.metadata.name + ''"}]});
@@ -106,7 +118,11 @@ async fn who_is_warned_may_write_all_the_same() {
 
 #[tokio::test]
 async fn expressions_see_who_writes_what_and_where() {
-    let Cluster { admin, server, .. } = cluster().await;
+    let Cluster {
+        admin,
+        server,
+        keeping: _keeping,
+    } = cluster().await;
     let expression = "variables.is_admin || (request.operation == 'UPDATE' && oldObject.data.a == object.data.a \
         && request.resource.resource == 'configmaps' && request.kind.kind == 'ConfigMap' \
         && namespaceObject.metadata.name == 'default' && request.namespace == 'default' \
@@ -144,7 +160,11 @@ async fn expressions_see_who_writes_what_and_where() {
 
 #[tokio::test]
 async fn bindings_narrow_down_where_a_policy_holds() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     for (name, env) in [("prod", "prod"), ("dev", "dev")] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": name, "labels": {"env": env}}});
@@ -168,7 +188,11 @@ async fn bindings_narrow_down_where_a_policy_holds() {
 /// A policy that refuses everything can be taken back, and reviews are answered.
 #[tokio::test]
 async fn policies_and_reviews_are_never_asked_about() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let all = json!({"matchConstraints": {"resourceRules": [{"apiGroups": ["*"], "apiVersions": ["*"],
         "operations": ["*"], "resources": ["*/*"]}]}, "validations": [{"expression": "false"}]});
     validating(&admin, "configmaps", all, json!({})).await;
@@ -194,7 +218,11 @@ async fn policies_and_reviews_are_never_asked_about() {
 
 #[tokio::test]
 async fn what_is_deleted_is_shown_as_it_was() {
-    let Cluster { admin, .. } = cluster().await;
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
     let spec = json!({"matchConstraints": rules("configmaps", &["DELETE"]),
         "validations": [{"expression": "object == null && oldObject.data.keep != 'yes'", "message": "kept"}]});
     made(&admin, CONFIGMAPS, configmap("c", json!({"keep": "yes"}))).await;
