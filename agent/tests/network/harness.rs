@@ -190,7 +190,7 @@ pub(crate) struct Node {
     pub(crate) address: Ipv4Addr,
     dir: PathBuf,
     api: FakeApi,
-    mode: ProxyMode,
+    pub(crate) mode: ProxyMode,
 }
 
 impl Node {

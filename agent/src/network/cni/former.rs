@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use coracle_cni::{CniError, bridge, masquerade, netlink::Netlink, veth};
-use coracle_netfilter::iptables::Iptables;
+use coracle_netfilter::{iptables::Iptables, nftables};
 use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
 
@@ -106,11 +106,20 @@ impl Former {
     }
 }
 
+/// Why it is still there.
+#[derive(Debug, thiserror::Error)]
+enum LeaveError {
+    #[error(transparent)]
+    Links(#[from] CniError),
+    #[error(transparent)]
+    Rules(#[from] nftables::node::NodeError),
+}
+
 /// Says how many use it.
-fn leave(own: &OwnNetwork, name: &str) -> Result<usize, CniError> {
-    let mut netlink = Netlink::open()?;
-    if let Some(bridge) = netlink.link(name)? {
-        let links = netlink.links()?;
+fn leave(own: &OwnNetwork, name: &str) -> Result<usize, LeaveError> {
+    let mut netlink = Netlink::open().map_err(CniError::from)?;
+    if let Some(bridge) = netlink.link(name).map_err(CniError::from)? {
+        let links = netlink.links().map_err(CniError::from)?;
         let ports = links
             .iter()
             .filter(|link| link.controller == Some(bridge.index) && veth::is_host_name(&link.name));
@@ -119,8 +128,10 @@ fn leave(own: &OwnNetwork, name: &str) -> Result<usize, CniError> {
             return Ok(count);
         }
     }
-    if let Some(conf) = own.conf() {
-        masquerade::remove(&Iptables::find()?, &conf)?;
+    // Whichever engine has written them; over nftables iptables need not be installed.
+    nftables::node::remove()?;
+    if let (Some(conf), Ok(iptables)) = (own.conf(), Iptables::find()) {
+        masquerade::remove(&iptables, &conf).map_err(CniError::from)?;
     }
     bridge::remove(&mut netlink, name)?;
     own.forget()?;

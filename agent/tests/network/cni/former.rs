@@ -6,10 +6,11 @@ use coracle_agent::network::{
     PodNetwork as _,
     cni::{CniConfig, CniNetwork},
 };
+use coracle_netfilter::ProxyMode;
 use serde_json::json;
 
 use super::{eventually, files, links, published};
-use crate::harness::{Lab, Node, ask, ip, lab, output};
+use crate::harness::{Lab, Node, ask, ip, lab, lab_by, output};
 
 /// Of a plugin that gives every pod the same address, and writes down what it is asked for.
 fn foreign(lab: &Lab, node: &Node) -> CniNetwork {
@@ -38,7 +39,7 @@ echo '{{"ips": [{{"address": "10.77.0.5/32"}}]}}'
         cluster_cidrs: Vec::new(),
         bridge: "coracle0".into(),
         mtu: None,
-        rules: coracle_netfilter::ProxyMode::Nftables,
+        rules: node.mode,
         node_ip: None,
     })
 }
@@ -51,7 +52,15 @@ fn bridges(node: &Node) -> String {
 
 #[test]
 fn the_own_network_goes_with_its_last_pod_when_another_follows() {
-    let Some(lab) = lab("former") else { return };
+    for mode in [ProxyMode::Iptables, ProxyMode::Nftables] {
+        goes_with_its_last_pod(mode);
+    }
+}
+
+fn goes_with_its_last_pod(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "former") else {
+        return;
+    };
     let node = lab.node(1);
     let own = node.ready_network();
     let (stays, gone) = (
@@ -75,7 +84,7 @@ fn the_own_network_goes_with_its_last_pod_when_another_follows() {
     for part in ["1 of its pods", "coracle0", "coracle reset"] {
         assert!(why.contains(part), "{why}");
     }
-    let rules = node.iptables_save();
+    let rules = node.node_rules();
     assert!(rules.contains("8081") && !rules.contains("8082"), "{rules}");
     assert_eq!(ask(&node.ns, "198.18.0.1:8081").unwrap().0, "stays");
     drop(server);
@@ -92,6 +101,8 @@ fn the_own_network_goes_with_its_last_pod_when_another_follows() {
     for left in ["8081", "CORACLE-MASQ", "10.244.1.0/24"] {
         assert!(!rules.contains(left), "{left}: {rules}");
     }
+    let tables = node.nft(&["list", "tables"]).unwrap();
+    assert!(!tables.contains("coracle-node"), "{tables}");
     // The next start knows nothing of it.
     foreign(&lab, &node).ready().unwrap();
 }

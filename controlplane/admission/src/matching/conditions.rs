@@ -10,6 +10,7 @@ use coracle_cel::{
     value::{EvalError, Value as CelValue},
 };
 use coracle_registry::{
+    beside::Weight,
     expressions,
     value::{items, string},
 };
@@ -26,7 +27,10 @@ const NO_BUDGET: &str =
 
 /// Match conditions, compiled.
 #[derive(Debug)]
-pub struct MatchConditions(Vec<Condition>);
+pub struct MatchConditions {
+    all: Vec<Condition>,
+    weight: Weight,
+}
 
 #[derive(Debug)]
 struct Condition {
@@ -63,22 +67,29 @@ impl MatchConditions {
                 text: text.to_owned(),
             }
         };
-        Self(items(conditions).iter().map(read).collect())
+        Self {
+            all: items(conditions).iter().map(read).collect(),
+            weight: Weight::default(),
+        }
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// Evaluates them: one that is false decides, before any that fails.
     #[must_use]
     pub fn judge(&self, variables: &Variables<'_>) -> Verdict {
+        self.weight.place(|| self.judged(variables))
+    }
+
+    fn judged(&self, variables: &Variables<'_>) -> Verdict {
         let mut left = MOST_OF_ALL;
         let mut errors = Vec::new();
         let mut excluded = None;
-        for condition in &self.0 {
+        for condition in &self.all {
             let program = match &condition.program {
                 Ok(program) => program,
                 Err(why) => {

@@ -256,7 +256,9 @@ impl Inner {
                 .values(attributes, &self.authorizer, &call.params)
                 .and_then(|values| {
                     let object = (&view.object, &target);
-                    call.hook.evaluator.mutated(mutation, &values, object)
+                    let mutator = &call.hook.evaluator;
+                    let mutated = || mutator.mutated(mutation, &values, object);
+                    mutator.weight.place(mutated)
                 });
             let made = match made {
                 Ok(made) => made,

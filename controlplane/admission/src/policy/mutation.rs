@@ -14,6 +14,7 @@ use coracle_cel::{
     value::json::Integers,
 };
 use coracle_registry::{
+    beside::Weight,
     expressions,
     value::{items, string},
 };
@@ -29,6 +30,8 @@ pub(super) struct Mutator {
     pub(super) mutations: Vec<Mutation>,
     /// Whether it looks again at what others have made of its work.
     pub(super) is_reinvoked: bool,
+    /// Of an evaluation.
+    pub(super) weight: Weight,
 }
 
 /// One step of a policy.
@@ -90,6 +93,7 @@ impl Mutator {
             variables: compiler.into_variables(),
             mutations,
             is_reinvoked: spec["reinvocationPolicy"] == "IfNeeded",
+            weight: Weight::default(),
         }
     }
 

@@ -200,7 +200,11 @@ impl Inner {
         let mut all = Vec::with_capacity(params.len());
         for one in params {
             all.push(match view.values(attributes, &self.authorizer, one) {
-                Ok(values) => hook.evaluator.validate(&values, Budget::POLICY),
+                Ok(values) => {
+                    let validator = &hook.evaluator;
+                    let validate = || validator.validate(&values, Budget::POLICY);
+                    validator.weight.place(validate)
+                }
                 Err(why) => hook.evaluator.unseen(why),
             });
             // One evaluation may take long: others go on between two.

@@ -12,6 +12,7 @@ use coracle_cel::{
     value::Value as CelValue,
 };
 use coracle_registry::{
+    beside::Weight,
     expressions,
     value::{items, string},
 };
@@ -46,6 +47,8 @@ pub(super) struct Validator {
     validations: Vec<Validation>,
     annotations: Vec<Annotation>,
     is_strict: bool,
+    /// Of an evaluation.
+    pub(super) weight: Weight,
 }
 
 struct Validation {
@@ -121,6 +124,7 @@ impl Validator {
             validations,
             annotations,
             is_strict: spec["failurePolicy"] != "Ignore",
+            weight: Weight::default(),
         }
     }
 
