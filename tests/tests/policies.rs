@@ -48,7 +48,7 @@ fn policies_of_the_examples_hold_on_a_cluster() {
         );
         match tried.stdout.contains("sidecar-added") {
             true => Ok(()),
-            false => Err(tried.stdout),
+            false => Err(tried.stdout + &tried.stderr),
         }
     });
     kubectl.apply(&pod("meshed", "wanted", false));

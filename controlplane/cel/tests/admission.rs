@@ -322,6 +322,11 @@ fn patches_become_json() {
     );
     check(
         &[],
+        "[JSONPatch{op: 'add', path: '/spec/a', value: [Object.spec.a{name: 'x', b: Object.spec.a.b{}}]}]",
+        &json!([{"op": "add", "path": "/spec/a", "value": [{"name": "x", "b": {}}]}]),
+    );
+    check(
+        &[],
         "dyn([object.spec, b'ab', 9007199254740993, duration('1s')])",
         &json!([{"replicas": 3, "names": ["a", "b"]}, "YWI=", "9007199254740993", "1s"]),
     );

@@ -130,6 +130,17 @@ impl Writer {
                     written.insert(key.to_string(), self.value(value)?);
                 }
             }
+            // What a patch writes somewhere begins a path of its own.
+            Map::Object(name, fields) if **name == *"JSONPatch" => {
+                for (field, value) in &**fields {
+                    let Key::String(field) = field else { continue };
+                    self.spend(field.len())?;
+                    let outer = std::mem::take(&mut self.path);
+                    let value = self.value(value);
+                    self.path = outer;
+                    written.insert(field.to_string(), value?);
+                }
+            }
             Map::Object(name, fields) => {
                 self.enter(name);
                 for (field, value) in &**fields {
