@@ -98,7 +98,8 @@ impl Names {
     pub(crate) async fn remember(self, path: PathBuf, stop: CancellationToken) {
         let (mut kept, before) = blocking(move || Kept::load(path)).await;
         *self.before.lock() = before.map(Arc::new);
-        if stop.run_until_cancelled(self.listed()).await.is_none() {
+        let listed = stop.run_until_cancelled(self.listed()).await;
+        if listed.is_none() && !self.is_known() {
             return;
         }
         *self.before.lock() = None;
