@@ -90,7 +90,10 @@ impl Weight {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::mpsc, thread, time::Duration};
+    use std::{
+        sync::mpsc,
+        time::{Duration, Instant},
+    };
 
     use super::{AT_HAND, Weight, beside};
 
@@ -108,7 +111,13 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_part_of_such_work_is_done_in_its_turn() {
         fn nested(levels: usize) -> usize {
-            beside(|| if levels == 0 { 0 } else { 1 + nested(levels - 1) })
+            beside(|| {
+                if levels == 0 {
+                    0
+                } else {
+                    1 + nested(levels - 1)
+                }
+            })
         }
         let work = coracle_telemetry::spawn("work", async { nested(64) });
         let done = tokio::time::timeout(Duration::from_secs(20), work).await;
@@ -120,7 +129,8 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let long = coracle_telemetry::spawn("work", async move {
             let weight = Weight::default();
-            weight.place(|| thread::sleep(2 * AT_HAND));
+            let begun = Instant::now();
+            weight.place(|| while begun.elapsed() < 2 * AT_HAND {});
             weight.place(|| told.recv_timeout(Duration::from_secs(20)))
         });
         let other = coracle_telemetry::spawn("go on", async move { tell.send(1) });

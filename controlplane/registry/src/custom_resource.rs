@@ -15,6 +15,8 @@
 //! `k8s.io/apiextensions-apiserver/pkg/registry/customresource/{strategy,status_strategy}.go`,
 //! `pkg/registry/customresource/tableconvertor` at v1.37.
 
+mod cell;
+
 use std::sync::{Arc, OnceLock};
 
 use coracle_api::{
@@ -23,6 +25,7 @@ use coracle_api::{
 };
 use serde_json::Value;
 
+use self::cell::{cell, shown};
 use crate::{
     api_resource::{ApiResource, Text},
     beside::beside,
@@ -389,33 +392,6 @@ impl Strategy for CustomResourceStrategy {
         let more = self.columns.iter().skip(1).zip(&self.paths).map(cell);
         std::iter::once(cells::name(object)).chain(more).collect()
     }
-}
-
-/// The first value that a column finds, as its type prints it; null if there is none or it is of
-/// another type.
-fn cell(column: &Column, found: Vec<&Value>, now_secs: i64) -> Value {
-    let Some(first) = found.first() else {
-        return Value::Null;
-    };
-    match &*column.kind {
-        "integer" => first.as_i64().map_or(Value::Null, Value::from),
-        "number" => first.as_f64().map_or(Value::Null, Value::from),
-        "boolean" => first.as_bool().map_or(Value::Null, Value::from),
-        "date" => cells::since(first, now_secs).into(),
-        _ => found
-            .into_iter()
-            .map(shown)
-            .collect::<Vec<_>>()
-            .join(",")
-            .into(),
-    }
-}
-
-/// A value as text: what is text already, without quotes.
-fn shown(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[cfg(test)]

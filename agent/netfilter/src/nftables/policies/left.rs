@@ -35,8 +35,8 @@ pub struct Left {
 }
 
 impl Left {
-    /// Looks what there is. `node` as for [`Policies::new`]; `remembered` were selected when the other
-    /// process was there: if they are not any more, that counts as removed.
+    /// Looks what there is. `node` as for [`Policies::new`]; `remembered` were selected when the
+    /// other process was there: if they are not any more, that counts as removed.
     ///
     /// # Errors
     /// [`PoliciesError::List`].
