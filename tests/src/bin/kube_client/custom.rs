@@ -124,7 +124,7 @@ pub(crate) async fn objects(client: Client) -> Result<()> {
     for (wrong, why) in [
         (
             page("untitled", ""),
-            "spec.title: Invalid value: \"string\": a title says something",
+            "spec.title: Invalid value: \"\": a title says something",
         ),
         (page("forbidden", "t"), "not this name"),
     ] {
