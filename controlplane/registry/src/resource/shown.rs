@@ -50,7 +50,7 @@ impl Resource {
     /// The text of an object of the cache as clients see it, also where a webhook converts it.
     ///
     /// # Errors
-    /// As [`Resource::to_store`].
+    /// What the webhook says that converts it.
     pub async fn shown_now(&self, entry: &Arc<Entry>) -> Result<Bytes, Status> {
         let Some(versions) = &self.converted else {
             return Ok(self.shown_entry(entry));
