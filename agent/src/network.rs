@@ -40,6 +40,29 @@ pub struct PodNetworkRequest {
     pub annotations: BTreeMap<String, String>,
 }
 
+#[cfg(test)]
+impl PodNetworkRequest {
+    /// Of a pod and its sandbox of one name, which asks for nothing.
+    pub(crate) fn named(name: &str) -> Self {
+        use crate::runtime::types::PodUid;
+
+        Self {
+            sandbox_id: SandboxId(name.to_owned()),
+            pod: PodRef {
+                namespace: "ns".to_owned(),
+                name: name.to_owned(),
+                uid: PodUid(name.to_owned()),
+            },
+            netns: "/nowhere".into(),
+            port_mappings: Vec::new(),
+            dns: PodDns::default(),
+            cgroup_parent: String::new(),
+            annotations: BTreeMap::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
 /// Why attaching or detaching failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -1,7 +1,6 @@
 //! A table that is filled to its bound, in a namespace of its own.
 
 use std::{
-    collections::BTreeMap,
     convert::Infallible,
     fs::{self, File},
     io::{BufWriter, Write as _},
@@ -18,10 +17,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::{
-    network::PodNetworkRequest,
-    runtime::types::{PodDns, PodRef, PodUid, SandboxId},
-};
+use crate::{network::PodNetworkRequest, runtime::types::SandboxId};
 
 #[test]
 fn a_table_is_full_when_it_drops_and_has_room_well_below() {
@@ -43,28 +39,11 @@ fn a_table_is_full_when_it_drops_and_has_room_well_below() {
     }
 }
 
-fn request(name: &str) -> PodNetworkRequest {
-    PodNetworkRequest {
-        sandbox_id: SandboxId(name.to_owned()),
-        pod: PodRef {
-            namespace: "ns".into(),
-            name: name.into(),
-            uid: PodUid(name.to_owned()),
-        },
-        netns: "/nowhere".into(),
-        port_mappings: Vec::new(),
-        dns: PodDns::default(),
-        cgroup_parent: String::new(),
-        annotations: BTreeMap::new(),
-        labels: BTreeMap::new(),
-    }
-}
-
 #[test]
 fn only_what_ends_where_nobody_is_goes() {
     let ip = |last| IpAddr::from([10, 1, 0, last]);
     let places = Places::default();
-    places.add(&request("lives"), &[ip(5)]);
+    places.add(&PodNetworkRequest::named("lives"), &[ip(5)]);
     let nowhere = Nowhere {
         left: [IpAddr::from([10, 9, 0, 9])].into(),
         range: "10.1.0.0/24".parse().ok(),
@@ -164,8 +143,8 @@ async fn fills_and_is_healed(dir: &Path) {
     let most = conntrack::table().expect("a table").most;
     let most = usize::try_from(most).expect("a number");
     let (places, (client, sent)) = (Places::default(), server());
-    places.add(&request("busy"), &[[10, 1, 0, 5].into()]);
-    places.add(&request("gone"), &[[10, 1, 0, 6].into()]);
+    places.add(&PodNetworkRequest::named("busy"), &[[10, 1, 0, 5].into()]);
+    places.add(&PodNetworkRequest::named("gone"), &[[10, 1, 0, 6].into()]);
     let (events, writer) = EventRecorder::new(client, "own");
     let connections = Connections {
         interval: Duration::from_millis(100),

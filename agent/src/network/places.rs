@@ -121,42 +121,24 @@ impl<N: PodNetwork> PodNetwork for PlacingNetwork<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::types::{PodDns, PodUid};
-
-    fn request(id: &str) -> PodNetworkRequest {
-        PodNetworkRequest {
-            sandbox_id: SandboxId(id.to_owned()),
-            pod: PodRef {
-                namespace: "ns".to_owned(),
-                name: id.to_owned(),
-                uid: PodUid(id.to_owned()),
-            },
-            netns: "/run/netns/p".into(),
-            port_mappings: Vec::new(),
-            dns: PodDns::default(),
-            cgroup_parent: String::new(),
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
-        }
-    }
 
     #[test]
     fn an_address_is_left_until_the_next_has_it() {
         let ip = |last| IpAddr::from([10, 1, 0, last]);
         let mut held = Held::default();
-        held.add(&request("a"), &[ip(5)]);
-        held.add(&request("b"), &[ip(6)]);
+        held.add(&PodNetworkRequest::named("a"), &[ip(5)]);
+        held.add(&PodNetworkRequest::named("b"), &[ip(6)]);
         assert_eq!(held.pod(ip(5)).unwrap().name, "a");
         held.remove(&SandboxId("a".to_owned()));
         assert_eq!((held.left(), held.pod(ip(5))), ([ip(5)].into(), None));
-        held.add(&request("c"), &[ip(5)]);
+        held.add(&PodNetworkRequest::named("c"), &[ip(5)]);
         assert_eq!(held.left(), BTreeSet::new());
         // Its successor came before it was said to be gone.
-        held.add(&request("d"), &[ip(6)]);
+        held.add(&PodNetworkRequest::named("d"), &[ip(6)]);
         held.remove(&SandboxId("b".to_owned()));
         assert_eq!(held.left(), BTreeSet::new());
         for number in 0..=u16::try_from(MOST_LEFT).unwrap() {
-            let one = request(&number.to_string());
+            let one = PodNetworkRequest::named(&number.to_string());
             let [high, low] = number.to_be_bytes();
             held.add(&one, &[[10, 2, high, low].into()]);
             held.remove(&one.sandbox_id);

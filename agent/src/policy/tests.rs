@@ -1,6 +1,6 @@
 //! A kernel that takes no rules: whom policies select does not start, others do.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc};
 
 use async_trait::async_trait;
 use coracle_client::pulse::Pulse;
@@ -18,7 +18,6 @@ use crate::{
     events::EventRecorder,
     informers::{Informers, Nodes},
     network::{NetworkError, PodNetwork, PodNetworkRequest},
-    runtime::types::{PodDns, PodRef, PodUid, SandboxId},
 };
 
 type Texts = Arc<Mutex<Vec<String>>>;
@@ -82,18 +81,8 @@ impl PodNetwork for Network {
 
 fn request(name: &str) -> PodNetworkRequest {
     PodNetworkRequest {
-        sandbox_id: SandboxId(name.to_owned()),
-        pod: PodRef {
-            namespace: "ns".into(),
-            name: name.into(),
-            uid: PodUid(name.to_owned()),
-        },
-        netns: "/nowhere".into(),
-        port_mappings: Vec::new(),
-        dns: PodDns::default(),
-        cgroup_parent: String::new(),
-        annotations: BTreeMap::new(),
         labels: [("is".to_owned(), name.to_owned())].into(),
+        ..PodNetworkRequest::named(name)
     }
 }
 
