@@ -25,7 +25,10 @@ use crate::{
     request_info::RequestInfo,
     subresource::stream::{
         carrier,
-        spdy::frame::{self, Decoder, Frame, FrameError},
+        spdy::{
+            error::FrameError,
+            frame::{self, Decoder, Frame},
+        },
     },
 };
 

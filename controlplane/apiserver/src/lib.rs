@@ -24,6 +24,7 @@
 //! | `definitions` | CustomResourceDefinitions: what they say is served, and they are told how it went |
 //! | `published` | what is told of it, and the documents that tell it |
 //! | `route` | which URLs there are: the scope of a path against the scope of the kind |
+//! | `connection` | a client's: who it is, what it holds |
 //! | `source` | where a request comes from, and so who asks |
 //! | `authorization` | whether they may, by rules that may be a moment old |
 //! | `endpoints` | one verb a file |
@@ -62,6 +63,7 @@ mod bootstrap;
 mod catalog;
 mod client;
 pub mod config;
+mod connection;
 mod custom_resources;
 mod definitions;
 mod encoding;

@@ -4,7 +4,7 @@
 //! ([`Connections`]); the handshake, the headers and answers that do not get on by time; bodies and
 //! requests in flight by the handler.
 
-pub(crate) mod connection;
+mod idle_guard;
 mod socket;
 mod tls;
 
@@ -28,11 +28,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    connection::{Connection, Decision, IdleGuard},
+    idle_guard::{Decision, IdleGuard},
     socket::Socket,
 };
 use crate::{
     body::Held,
+    connection::Connection,
     error::ApiServerError,
     handler,
     progress::Streams,
@@ -134,7 +135,7 @@ async fn connection(
     let accepted = acceptor.accept_with(socket.clone(), |tls| {
         tls.set_buffer_limit(Some(tls_session::SMALL_BUFFER));
     });
-    let stream = match tokio::time::timeout(connection::ANONYMOUS, accepted).await {
+    let stream = match tokio::time::timeout(idle_guard::ANONYMOUS, accepted).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             return tracing::debug!(error = %ErrorChain(&error), "TLS handshake failed");

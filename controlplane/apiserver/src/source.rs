@@ -9,9 +9,9 @@ use http::HeaderMap;
 
 use crate::{
     body::Body,
+    connection::Connection,
     limits::{Limits, Requester},
     progress::Progress,
-    serve::connection::Connection,
     tls_session::LargeAnswer,
 };
 

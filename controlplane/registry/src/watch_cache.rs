@@ -38,6 +38,7 @@ mod config;
 mod entry;
 mod error;
 mod event;
+mod events;
 mod feed;
 mod fields;
 mod groups;

@@ -17,7 +17,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::connection::Connection;
+use crate::connection::Connection;
 
 /// What the kernel takes of a connection whose client does not, beyond what is on its way.
 const UNSENT: u32 = 32 * 1024;

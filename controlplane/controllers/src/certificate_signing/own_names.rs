@@ -16,7 +16,6 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use rcgen::SanType;
 
-use super::request::Request;
 use crate::cache::Index;
 
 /// Names that the API server answers to, whatever a node is called.
@@ -60,10 +59,9 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl Surroundings<'_> {
-    /// Whether all names of the request are the node's own.
-    pub(super) fn check(&self, request: &Request) -> Result<(), NotItsOwn> {
-        let own = request.node_name().unwrap_or_default();
-        request.names.iter().try_for_each(|name| match name {
+    /// Whether all names that node `own` asks for are its own.
+    pub(super) fn check(&self, own: &str, names: &[SanType]) -> Result<(), NotItsOwn> {
+        names.iter().try_for_each(|name| match name {
             SanType::DnsName(name) => {
                 let name = name.as_str();
                 if name == own && !NAMES_OF_THE_API.contains(&name) {

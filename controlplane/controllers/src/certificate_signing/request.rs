@@ -253,10 +253,13 @@ pub(super) fn judge(
     match profile {
         Profile::NodeClient if is_own => Approval::Ask(&[SELF_NODE_CLIENT, NODE_CLIENT]),
         Profile::NodeClient => Approval::Ask(&[NODE_CLIENT]),
-        Profile::NodeServing if is_own && is_node => match surroundings.check(request) {
-            Ok(()) => Approval::Ask(&[SELF_NODE_SERVER]),
-            Err(name) => Approval::Wait(name),
-        },
+        Profile::NodeServing if is_own && is_node => {
+            let own = request.node_name().unwrap_or_default();
+            match surroundings.check(own, &request.names) {
+                Ok(()) => Approval::Ask(&[SELF_NODE_SERVER]),
+                Err(name) => Approval::Wait(name),
+            }
+        }
         Profile::NodeServing | Profile::Client => Approval::LeaveAlone,
     }
 }

@@ -19,7 +19,7 @@ use kube::api::ObjectMeta;
 
 use super::{
     hash::{HASH_LABEL, without_hash},
-    strategy::max_surge,
+    strategy::{max_surge, replicas_of},
 };
 use crate::{owner::controller_reference, template_hash::template_hash};
 
@@ -260,11 +260,6 @@ fn longer_history(history: &str, former: &str) -> String {
         "" => former.to_owned(),
         kept => format!("{kept},{former}"),
     }
-}
-
-/// `spec.replicas`, 1 without one.
-pub(super) fn replicas_of(deployment: &Deployment) -> i32 {
-    deployment.spec.replicas.unwrap_or(1)
 }
 
 pub(super) fn template_of(deployment: &Deployment) -> PodTemplateSpec {

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use k8s_openapi::api::apps::v1::Deployment;
 
 use super::{
-    replica_set::{Draft, replicas_of, total_available, total_replicas},
-    strategy::{is_rolling, max_surge, max_unavailable},
+    replica_set::{Draft, total_available, total_replicas},
+    strategy::{is_rolling, max_surge, max_unavailable, replicas_of},
 };
 
 /// The ReplicaSets of one Deployment.

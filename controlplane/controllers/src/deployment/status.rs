@@ -12,9 +12,9 @@ use k8s_openapi::{
 };
 
 use super::{
-    replica_set::{Draft, replicas_of},
+    replica_set::Draft,
     rollout::Fleet,
-    strategy::max_unavailable,
+    strategy::{max_unavailable, replicas_of},
 };
 
 const AVAILABLE: &str = "Available";

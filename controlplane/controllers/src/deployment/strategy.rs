@@ -9,8 +9,12 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::replica_set::replicas_of;
 use crate::int_or_percent::{percent, scaled};
+
+/// `spec.replicas`, 1 without one.
+pub(super) fn replicas_of(deployment: &Deployment) -> i32 {
+    deployment.spec.replicas.unwrap_or(1)
+}
 
 /// Whether the strategy is `RollingUpdate`, as it is by default.
 pub(super) fn is_rolling(deployment: &Deployment) -> bool {

@@ -27,7 +27,7 @@ pub(super) use self::{
     narrow::Narrow,
     queue::{Backlog, Queue},
 };
-use super::{event::WatchEvent, ring::Events};
+use super::{event::WatchEvent, events::Events};
 
 /// Watchers that the same events concern.
 pub(super) struct Group {

@@ -10,13 +10,13 @@ use std::sync::{
 };
 
 use coracle_store::Revision;
-use imbl::Vector;
 use tokio::time::Instant;
 
 use super::{
     WatchCacheLimits,
     entry::Entry,
     event::{EventKind, WatchEvent},
+    events::Events,
     groups::{Group, Groups},
 };
 
@@ -27,54 +27,6 @@ const DROPPED_AT_ONCE: usize = 2048;
 /// What an event costs beside the objects that it keeps alive: itself, and its places in the ring
 /// and in queues.
 const EVENT_OVERHEAD_BYTES: usize = 192;
-
-/// Events in order, by number. A clone shares them.
-#[derive(Clone)]
-pub(super) struct Events {
-    events: Vector<Arc<WatchEvent>>,
-    /// Number of the first.
-    first: u64,
-}
-
-impl Events {
-    /// Number of the next event.
-    pub(super) fn end(&self) -> u64 {
-        self.first + self.events.len() as u64
-    }
-
-    pub(super) fn get(&self, sequence: u64) -> Option<&Arc<WatchEvent>> {
-        let index = sequence.checked_sub(self.first)?;
-        self.events.get(usize::try_from(index).ok()?)
-    }
-
-    /// Events from a number on, with their numbers.
-    pub(super) fn from(
-        &self,
-        sequence: u64,
-    ) -> impl DoubleEndedIterator<Item = (u64, &Arc<WatchEvent>)> {
-        self.between(sequence, self.end())
-    }
-
-    /// Events from one number to before another, with their numbers.
-    pub(super) fn between(
-        &self,
-        from: u64,
-        to: u64,
-    ) -> impl DoubleEndedIterator<Item = (u64, &Arc<WatchEvent>)> {
-        let index = |sequence: u64| {
-            usize::try_from(sequence.saturating_sub(self.first))
-                .unwrap_or(usize::MAX)
-                .min(self.events.len())
-        };
-        let (from, to) = (index(from), index(to));
-        let from = from.min(to);
-        let first = self.first + from as u64;
-        let events = self.events.focus().narrow(from..to).into_iter();
-        events
-            .enumerate()
-            .map(move |(index, event)| (first + index as u64, event))
-    }
-}
 
 /// Recent events.
 pub(super) struct Ring {
@@ -98,10 +50,7 @@ impl Ring {
     /// Empty; `all` counts the bytes of all rings.
     pub(super) fn new(start: Revision, limits: WatchCacheLimits, all: Arc<AtomicUsize>) -> Self {
         Self {
-            events: Events {
-                events: Vector::new(),
-                first: 0,
-            },
+            events: Events::starting_at(0),
             start,
             bytes: 0,
             limits,
@@ -120,7 +69,7 @@ impl Ring {
 
     /// Sequence number of the oldest event.
     pub(super) fn first(&self) -> u64 {
-        self.events.first
+        self.events.first()
     }
 
     /// Watches and rollbacks are possible from this revision on.
@@ -130,12 +79,7 @@ impl Ring {
 
     /// Where a watch from `revision` begins.
     pub(super) fn after(&self, revision: Revision) -> Option<u64> {
-        let index = self.events.events.binary_search_by(|event| {
-            // Never equal: of several with the same revision, the place behind the last.
-            event.revision.cmp(&revision).then(std::cmp::Ordering::Less)
-        });
-        let index = index.unwrap_or_else(|index| index);
-        (revision >= self.start).then_some(self.events.first + index as u64)
+        (revision >= self.start).then(|| self.events.after(revision))
     }
 
     /// Begins a batch.
@@ -157,7 +101,7 @@ impl Ring {
         let bytes = cost(&event);
         self.bytes += bytes;
         self.all.fetch_add(bytes, Ordering::Relaxed);
-        self.events.events.push_back(event);
+        self.events.push(event);
     }
 
     /// Drops what is beyond the limits, up to a bound in time; whether there is more.
@@ -171,13 +115,13 @@ impl Ring {
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        let (count, limits) = (self.events.events.len(), &self.limits);
+        let (count, limits) = (self.events.len(), &self.limits);
         let is_beyond =
             |events, bytes| count > events || (self.bytes > bytes && count > EVENTS_AT_LEAST);
         if is_beyond(limits.ring_events, limits.ring_bytes) {
             return true;
         }
-        let oldest = self.events.events.front();
+        let oldest = self.events.oldest();
         let is_old =
             oldest.is_some_and(|oldest| now.saturating_duration_since(oldest.at) > limits.ring_age);
         is_beyond(limits.ring_events_at_any_age, limits.ring_bytes_at_any_age)
@@ -188,10 +132,7 @@ impl Ring {
     pub(super) fn reset(&mut self, start: Revision, groups: &Groups) {
         // A gap in the numbers: every watcher has lost something.
         let first = self.end() + 1;
-        self.events = Events {
-            events: Vector::new(),
-            first,
-        };
+        self.events = Events::starting_at(first);
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = 0;
         self.start = start;
@@ -199,11 +140,10 @@ impl Ring {
     }
 
     fn drop_first(&mut self, groups: &Groups) -> bool {
-        let Some(event) = self.events.events.pop_front() else {
+        let Some((sequence, event)) = self.events.pop() else {
             return false;
         };
-        groups.lose(&event, self.events.first);
-        self.events.first += 1;
+        groups.lose(&event, sequence);
         let bytes = cost(&event);
         self.bytes -= bytes;
         self.all.fetch_sub(bytes, Ordering::Relaxed);

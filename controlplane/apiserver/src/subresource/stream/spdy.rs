@@ -3,6 +3,7 @@
 //! Only the server's side, and only below an upgrade that has been agreed on elsewhere. Nothing
 //! here knows what the streams are for.
 
+pub(crate) mod error;
 pub(crate) mod frame;
 mod headers;
 pub(super) mod session;

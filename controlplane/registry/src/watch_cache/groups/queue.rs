@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
-    super::{event::WatchEvent, ring::Events},
+    super::{event::WatchEvent, events::Events},
     Narrow,
 };
 

@@ -8,7 +8,7 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::frame::FrameError;
+use super::error::FrameError;
 
 /// Most bytes of a block once inflated. Clients of Kubernetes send under 200.
 const BLOCK_LIMIT: usize = 16 * 1024;

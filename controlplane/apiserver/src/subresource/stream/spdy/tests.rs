@@ -6,7 +6,8 @@ use futures::{SinkExt as _, StreamExt as _, channel::mpsc};
 use proptest::prelude::*;
 
 use super::{
-    frame::{self, Decoder, Frame, FrameError},
+    error::FrameError,
+    frame::{self, Decoder, Frame},
     headers::{self, HeaderReader},
     session::{self, Incoming, Outgoing, Stream},
 };
