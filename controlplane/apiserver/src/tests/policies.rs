@@ -44,14 +44,14 @@ async fn cluster() -> Cluster {
 }
 
 /// Code, object and warnings of an answer.
-struct Answer {
+pub(super) struct Answer {
     code: u16,
     body: Value,
     warnings: Vec<String>,
 }
 
 impl Answer {
-    fn message(&self) -> &str {
+    pub(super) fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
 }
@@ -80,7 +80,12 @@ async fn write(raw: &Raw, method: &str, path: &str, body: &Value) -> Answer {
 
 /// Tries a write, which stays one without effect, until its answer is as it is to be: policies are
 /// taken in beside the writes.
-async fn until(raw: &Raw, path: &str, body: &Value, holds: impl Fn(&Answer) -> bool) -> Answer {
+pub(super) async fn until(
+    raw: &Raw,
+    path: &str,
+    body: &Value,
+    holds: impl Fn(&Answer) -> bool,
+) -> Answer {
     let path = format!("{path}?dryRun=All");
     let trying = async {
         loop {
@@ -112,7 +117,7 @@ fn rules(resource: &str, operations: &[&str]) -> Value {
 }
 
 /// A validating policy `p` on what is made of a resource, and its binding `b`.
-async fn validating(raw: &Raw, resource: &str, spec: Value, binding: Value) {
+pub(super) async fn validating(raw: &Raw, resource: &str, spec: Value, binding: Value) {
     let mut policy = json!({"apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
         "spec": {"matchConstraints": rules(resource, &["CREATE", "UPDATE"])}});
@@ -132,7 +137,7 @@ async fn validating(raw: &Raw, resource: &str, spec: Value, binding: Value) {
 }
 
 /// The same of a mutating policy with this name.
-async fn mutating(raw: &Raw, name: &str, resource: &str, spec: Value, binding: Value) {
+pub(super) async fn mutating(raw: &Raw, name: &str, resource: &str, spec: Value, binding: Value) {
     let mut policy = json!({"apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
         "spec": {"reinvocationPolicy": "Never", "matchConstraints": rules(resource, &["CREATE", "UPDATE"])}});
@@ -155,7 +160,7 @@ fn apply(expression: &str) -> Value {
     json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
 }
 
-fn patch(expression: &str) -> Value {
+pub(super) fn patch(expression: &str) -> Value {
     json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
 }
 

@@ -9,7 +9,7 @@ const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 const RANGES: &str = "/api/v1/namespaces/default/limitranges";
 
 /// Makes a quota and says, as the controller would, that nothing is used.
-async fn limit(raw: &Raw, name: &str, spec: Value) {
+pub(super) async fn limit(raw: &Raw, name: &str, spec: Value) {
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec});
     let (code, mut made) = raw.post(QUOTAS, quota).await;
     assert_eq!(code, 201, "{made}");
@@ -19,7 +19,7 @@ async fn limit(raw: &Raw, name: &str, spec: Value) {
     assert_eq!(code, 200, "{answer}");
 }
 
-async fn used(raw: &Raw, name: &str) -> Value {
+pub(super) async fn used(raw: &Raw, name: &str) -> Value {
     raw.get(&format!("{QUOTAS}/{name}")).await.1["status"]["used"].clone()
 }
 

@@ -4,7 +4,7 @@
 mod counted;
 mod failures;
 mod matching;
-mod server;
+pub(super) mod server;
 
 use std::sync::Arc;
 
@@ -15,8 +15,10 @@ use self::server::{Hook, Reply, patch};
 use super::raw::{CONFIG_MAPS, PODS, Raw, config_map, pod};
 use crate::{server::ApiServer, testing};
 
-const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+pub(super) const MUTATING: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+pub(super) const VALIDATING: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 async fn cluster() -> (Arc<ApiServer>, Raw) {
     let server = testing::server().await;
@@ -25,7 +27,13 @@ async fn cluster() -> (Arc<ApiServer>, Raw) {
 }
 
 /// Makes a configuration, and has the server know it.
-async fn configure(server: &ApiServer, admin: &Raw, path: &str, name: &str, webhooks: &[Value]) {
+pub(super) async fn configure(
+    server: &ApiServer,
+    admin: &Raw,
+    path: &str,
+    name: &str,
+    webhooks: &[Value],
+) {
     let kind = if path == MUTATING {
         "MutatingWebhookConfiguration"
     } else {

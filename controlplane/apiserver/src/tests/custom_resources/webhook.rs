@@ -2,6 +2,7 @@
 //! stored, is `spec.host` and `spec.port` of v2.
 
 mod failures;
+mod way_of_a_post;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,19 +59,23 @@ impl CallConverter for Webhook {
 
 fn converted(object: &Value) -> Value {
     let mut object = object.clone();
-    let spec = object["spec"].take();
-    if object["apiVersion"] == "example.org/v1" {
-        let (host, port) = spec["hostPort"].as_str().unwrap().split_once(':').unwrap();
-        object["apiVersion"] = "example.org/v2".into();
-        object["spec"] = json!({"host": host, "port": port, "replicas": spec["replicas"]});
+    let is_v1 = object["apiVersion"] == "example.org/v1";
+    let version = if is_v1 {
+        "example.org/v2"
     } else {
-        let (host, port) = (
-            spec["host"].as_str().unwrap(),
-            spec["port"].as_str().unwrap(),
-        );
-        object["apiVersion"] = "example.org/v1".into();
-        object["spec"] =
-            json!({"hostPort": format!("{host}:{port}"), "replicas": spec["replicas"]});
+        "example.org/v1"
+    };
+    object["apiVersion"] = version.into();
+    let spec = object["spec"].as_object_mut().unwrap();
+    let mut take = |field: &str| spec.remove(field).unwrap().as_str().unwrap().to_owned();
+    if is_v1 {
+        let joined = take("hostPort");
+        let (host, port) = joined.split_once(':').unwrap();
+        spec.insert("host".to_owned(), host.into());
+        spec.insert("port".to_owned(), port.into());
+    } else {
+        let joined = format!("{}:{}", take("host"), take("port"));
+        spec.insert("hostPort".to_owned(), joined.into());
     }
     object
 }
@@ -130,13 +135,17 @@ fn end_in_v2(name: &str, host: &str, port: &str) -> Value {
 }
 
 async fn served() -> (Arc<ApiServer>, Raw, Arc<Webhook>) {
+    served_as(ends(end_v1(), end_v2())).await
+}
+
+async fn served_as(kind: CustomResource) -> (Arc<ApiServer>, Raw, Arc<Webhook>) {
     let server = testing::server().await;
     let webhook = Arc::new(Webhook {
         calls: AtomicUsize::new(0),
         objects: AtomicUsize::new(0),
         mode: Mutex::new(Mode::Works),
     });
-    serve(&server, ends(end_v1(), end_v2()), &webhook).await;
+    serve(&server, kind, &webhook).await;
     let admin = Raw::of(&server, UserInfo::master("test"));
     (server, admin, webhook)
 }

@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// What comes back for a review.
 #[derive(Clone)]
-pub(super) enum Reply {
+pub(in crate::tests) enum Reply {
     /// `response`, with the UID that was asked.
     Says(Value),
     /// Code and body.
@@ -34,7 +34,7 @@ pub(super) enum Reply {
 type Answers = dyn Fn(&Value) -> Reply + Send + Sync;
 
 /// One that listens, and what it was asked.
-pub(super) struct Hook {
+pub(in crate::tests) struct Hook {
     pub(super) address: SocketAddr,
     ca_bundle: String,
     asked: Arc<Mutex<Vec<Value>>>,
@@ -42,7 +42,9 @@ pub(super) struct Hook {
 
 impl Hook {
     /// Answers as `answer` says of the request of each review.
-    pub(super) async fn start(answer: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Self {
+    pub(in crate::tests) async fn start(
+        answer: impl Fn(&Value) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
@@ -84,7 +86,7 @@ impl Hook {
     }
 
     /// Answers all alike.
-    pub(super) async fn that(reply: Reply) -> Self {
+    pub(in crate::tests) async fn that(reply: Reply) -> Self {
         Self::start(move |_| reply.clone()).await
     }
 
@@ -94,13 +96,13 @@ impl Hook {
     }
 
     /// The requests of the reviews so far.
-    pub(super) fn asked(&self) -> Vec<Value> {
+    pub(in crate::tests) fn asked(&self) -> Vec<Value> {
         self.asked.lock().unwrap().clone()
     }
 
     /// As a configuration has it, about new ConfigMaps of the namespace `default`; with these
     /// changes.
-    pub(super) fn webhook(&self, name: &str, changes: Value) -> Value {
+    pub(in crate::tests) fn webhook(&self, name: &str, changes: Value) -> Value {
         let mut webhook = json!({
             "name": format!("{name}.example.org"),
             "clientConfig": {"url": format!("https://{}/{name}", self.address), "caBundle": self.ca_bundle},
@@ -117,7 +119,7 @@ impl Hook {
 }
 
 /// A response that has a patch.
-pub(super) fn patch(operations: Value) -> Reply {
+pub(in crate::tests) fn patch(operations: Value) -> Reply {
     let patch = BASE64_STANDARD.encode(operations.to_string());
     Reply::Says(json!({"allowed": true, "patch": patch, "patchType": "JSONPatch"}))
 }
