@@ -1,14 +1,14 @@
 //! Rules for the overlay between nodes. The kernel takes whatever comes at the overlay's port for
 //! an envelope, whoever sent it, and what is in it for a packet of whomever it says: a pod could
 //! speak for another, past every policy. So pods send nothing there, neither to this node nor,
-//! under its address, to others.
+//! under its address, to others; and no Service leads there, as what comes through another node
+//! may be a pod's under that node's address.
 //!
 //! ```text
-//! raw PREROUTING, mangle INPUT, FORWARD -> CORACLE-OVERLAY:
-//!     -s PODS --dport PORT, to this machine or not to PODS -> DROP
+//! raw PREROUTING -> CORACLE-OVERLAY: -s PODS --dport PORT, to this machine or not to PODS -> DROP
+//! mangle INPUT -> CORACLE-OVERLAY-IN, FORWARD, not to PODS -> CORACLE-OVERLAY-FWD:
+//!     --dport PORT, -s PODS or translated -> DROP
 //! ```
-
-use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
@@ -48,19 +48,47 @@ pub(crate) fn plan(overlay: Option<(IpNet, u16)>, hooks: &[&'static str]) -> Des
     let Some((pods, port)) = overlay else {
         return desired;
     };
-    let to_port = format!("-p udp -m udp --dport {port}");
-    let rules = vec![
-        format!("-s {pods} {to_port} -m addrtype --dst-type LOCAL -j DROP"),
-        format!("-s {pods} ! -d {pods} {to_port} -j DROP"),
-    ];
-    desired.chains = BTreeMap::from([(CHAIN.to_owned(), Chain::sequence(rules))]);
-    let jumps = hooks.iter().map(|from| Jump {
-        from,
-        rule: format!("-j {CHAIN}"),
-        first: false,
-    });
-    desired.jumps = jumps.collect();
+    for from in hooks {
+        let (chain, rules) = rules(from, pods, port);
+        desired.chains.insert(chain.clone(), Chain::sequence(rules));
+        desired.jumps.push(Jump {
+            from,
+            rule: format!("-j {chain}"),
+            first: false,
+        });
+    }
     desired
+}
+
+/// The chain of one of the kernel's, and its rules. What is delivered here is sent to this machine,
+/// whichever kind of address it has.
+fn rules(from: &str, pods: IpNet, port: u16) -> (String, Vec<String>) {
+    let to_port = format!("-p udp -m udp --dport {port}");
+    let translated = "-m conntrack --ctstate DNAT --ctdir ORIGINAL";
+    let to_no_pod = format!("! -d {pods} {to_port}");
+    match from {
+        "INPUT" => (
+            format!("{CHAIN}-IN"),
+            vec![
+                format!("-s {pods} {to_port} -j DROP"),
+                format!("{to_port} {translated} -j DROP"),
+            ],
+        ),
+        "FORWARD" => (
+            format!("{CHAIN}-FWD"),
+            vec![
+                format!("-s {pods} {to_no_pod} -j DROP"),
+                format!("{to_no_pod} {translated} -j DROP"),
+            ],
+        ),
+        _ => (
+            CHAIN.to_owned(),
+            vec![
+                format!("-s {pods} {to_port} -m addrtype --dst-type LOCAL -j DROP"),
+                format!("-s {pods} {to_no_pod} -j DROP"),
+            ],
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -80,8 +108,11 @@ mod tests {
             "-A CORACLE-OVERLAY -s 10.244.0.0/16 -p udp -m udp --dport 8472 -m addrtype --dst-type LOCAL -j DROP",
             "-A CORACLE-OVERLAY -s 10.244.0.0/16 ! -d 10.244.0.0/16 -p udp -m udp --dport 8472 -j DROP",
             "-A PREROUTING -j CORACLE-OVERLAY",
-            "-A INPUT -j CORACLE-OVERLAY",
-            "-A FORWARD -j CORACLE-OVERLAY",
+            "-A CORACLE-OVERLAY-IN -s 10.244.0.0/16 -p udp -m udp --dport 8472 -j DROP",
+            "-A CORACLE-OVERLAY-IN -p udp -m udp --dport 8472 -m conntrack --ctstate DNAT --ctdir ORIGINAL -j DROP",
+            "-A CORACLE-OVERLAY-FWD ! -d 10.244.0.0/16 -p udp -m udp --dport 8472 -m conntrack --ctstate DNAT --ctdir ORIGINAL -j DROP",
+            "-A INPUT -j CORACLE-OVERLAY-IN",
+            "-A FORWARD -j CORACLE-OVERLAY-FWD",
         ] {
             assert!(text.contains(rule), "{rule}: {text}");
         }

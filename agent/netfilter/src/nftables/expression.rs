@@ -109,6 +109,8 @@ impl Meta {
 pub(super) enum Connection {
     State,
     Status,
+    /// Whether the packet goes where the first one went.
+    Direction,
     /// Where its first packet was sent to, before it was translated.
     Destination4,
     DestinationPort,
@@ -119,6 +121,7 @@ impl Connection {
     fn key(self) -> u32 {
         match self {
             Self::State => 0,
+            Self::Direction => 1,
             Self::Status => 2,
             Self::DestinationPort => 12,
             Self::Destination4 => 20,
@@ -128,7 +131,7 @@ impl Connection {
     /// It is of one direction: of that of the first packet.
     fn is_directed(self) -> bool {
         match self {
-            Self::State | Self::Status => false,
+            Self::State | Self::Status | Self::Direction => false,
             Self::Destination4 | Self::DestinationPort => true,
         }
     }
@@ -141,6 +144,9 @@ pub(super) mod state {
     pub(in crate::nftables) const RELATED: u32 = 4;
     pub(in crate::nftables) const NEW: u32 = 8;
 }
+
+/// `IP_CT_DIR_ORIGINAL` of [`Connection::Direction`].
+pub(super) const ORIGINAL: u8 = 0;
 
 /// The bit of [`Connection::Status`] that says that the destination was translated.
 pub(super) const STATUS_DNAT: u32 = 1 << 5;
@@ -252,8 +258,7 @@ impl Expression {
             Self::Connection(what, register) => {
                 load(data, what.key(), *register);
                 if what.is_directed() {
-                    // IP_CT_DIR_ORIGINAL.
-                    attribute(data, 3, &[0]);
+                    attribute(data, 3, &[ORIGINAL]);
                 }
             }
             // NFTA_FIB_F_SADDR, NFTA_FIB_F_DADDR.

@@ -7,6 +7,7 @@
 //! postrouting -> a pod that reaches itself (hairpins): masquerade
 //!                itself: source . destination: leave alone; outgoing: source . any: masquerade
 //! prerouting (raw), input, forward -> envelopes: source . port: to here or to no pod: drop
+//! input, forward -> translated: any . port, translated to here or to no pod: drop
 //! ```
 //! The last is a table of its own: it stays as it is until somebody tells whether there is an
 //! overlay. Both tables are listed and compared with the plan whenever that changes: they have a

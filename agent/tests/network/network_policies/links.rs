@@ -210,27 +210,42 @@ fn the_overlay_takes_packets_from_nodes_alone(mode: ProxyMode) {
     let envelope = [&[8, 0, 0, 0, 0, 0, 67, 0][..], &inner].concat();
     let sent = |from: &NetNs, to: (Ipv4Addr, u16)| {
         heard(&a.ns, PORT, || {
-            let socket = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-            socket.unwrap().send_to(&envelope, to).unwrap();
+            let socket = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+            socket.set_broadcast(true).unwrap();
+            socket.send_to(&envelope, to).unwrap();
         })
     };
     // A Service leads there, too, from a port that is no overlay's.
-    let ports = json!([{"port": 80, "protocol": "UDP"}]);
-    let service = crate::fake_api::service("tunnel", "10.96.0.44", &ports, &json!({}));
+    let ports = json!([{"port": 80, "protocol": "UDP", "nodePort": 30080}]);
+    let kind = json!({"type": "NodePort"});
+    let service = crate::fake_api::service("tunnel", "10.96.0.44", &ports, &kind);
     lab.api.put("services", service);
     let target = json!([{"name": "", "port": OVERLAY, "protocol": "UDP"}]);
     let endpoint = near.to_string();
     let slice = crate::fake_api::slice("tunnel", &target, &[(&endpoint, "n1")]);
     lab.api.put("endpointslices", slice);
-    let _proxy = cluster.nodes[0].proxy(std::time::Duration::from_secs(3600));
-    wait_for("the Service", || cluster.nodes[0].count_services() > 0);
+    let proxy = |at: usize| cluster.nodes[at].proxy(std::time::Duration::from_secs(3600));
+    let _proxies = [proxy(0), proxy(1)];
+    wait_for("the Service", || {
+        cluster.nodes.iter().all(|node| node.count_services() > 0)
+    });
+    let everybody = Ipv4Addr::from([10, 244, 1, 255]);
     for from in [b, c] {
-        for to in [(near, OVERLAY), ([10, 96, 0, 44].into(), 80)] {
+        for to in [
+            (near, OVERLAY),
+            (everybody, OVERLAY),
+            ([10, 96, 0, 44].into(), 80),
+            (near, 30080),
+            (far, 30080),
+        ] {
             assert_eq!(sent(&from.ns, to), None, "from {} to {to:?}", from.address);
         }
     }
+    // What comes through another node may be a pod's, under the node's address.
+    let [near_node, far_node] = [0, 1].map(|at| &cluster.nodes[at].ns);
+    assert_eq!(sent(far_node, (near, 30080)), None, "translated to here");
+    assert_eq!(sent(near_node, (far, 30080)), None, "translated to others");
     // The envelope is as it should be: it is who sends it that matters.
-    let far_node = &cluster.nodes[1].ns;
     assert!(sent(far_node, (near, OVERLAY)).is_some());
     assert!(cluster.reaches("c", "a", 8080));
 }

@@ -36,10 +36,12 @@ pub(super) fn of_overlay(pods: IpNet, port: u16) -> Elements {
     };
     let port = [port.to_be_bytes().to_vec(), vec![0; 2]].concat();
     let end = |address: Ipv4Addr| [octets(address.into()), port.clone()].concat();
-    let sent = Key::between(end(pods.network()), end(pods.broadcast()));
+    let sent = |by: Ipv4Net| Key::between(end(by.network()), end(by.broadcast()));
+    let anybody = Ipv4Net::default();
     let mut all = Elements::new();
-    put(&mut all, name::ENVELOPES, sent, Data::None);
-    put(&mut all, name::AMONG_PODS, between(pods, pods), Data::None);
+    put(&mut all, name::ENVELOPES, sent(pods), Data::None);
+    put(&mut all, name::TRANSLATED, sent(anybody), Data::None);
+    put(&mut all, name::TO_PODS, between(anybody, pods), Data::None);
     all
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::{
-    expression::{Expression, Field, Meta, Verdict},
+    expression::{Connection, Expression, Field, Meta, ORIGINAL, Verdict},
     rule::{Rule, when},
     table::{Chain, Hook, Kind, Layout, Set, Table, Type, Values},
     vip::{
@@ -34,8 +34,10 @@ pub(super) mod name {
     pub(in crate::nftables) const OUTGOING: &str = "outgoing";
     /// Pods and the overlay's port.
     pub(in crate::nftables) const ENVELOPES: &str = "envelopes";
-    /// Pods and pods.
-    pub(in crate::nftables) const AMONG_PODS: &str = "among-pods";
+    /// Anybody and the overlay's port.
+    pub(in crate::nftables) const TRANSLATED: &str = "translated";
+    /// Anybody and pods.
+    pub(in crate::nftables) const TO_PODS: &str = "to-pods";
 }
 
 const UDP: u8 = 17;
@@ -68,24 +70,25 @@ pub(super) fn rules() -> Layout {
 
 /// Before and after a packet may be translated to there, by a Service.
 pub(super) fn guard() -> Layout {
-    let chain = |name: &str, hook, priority| {
+    let chain = |name: &str, hook, priority, rules| {
         let hook = Chain {
             kind: Kind::Filter,
             hook,
             priority,
         };
-        (name.to_owned(), Some(hook), drop_envelopes())
+        (name.to_owned(), Some(hook), rules)
     };
     Layout {
         table: GUARD,
         sets: vec![
             ranges(name::ENVELOPES, SENDER_AND_PORT),
-            ranges(name::AMONG_PODS, PAIR),
+            ranges(name::TRANSLATED, SENDER_AND_PORT),
+            ranges(name::TO_PODS, PAIR),
         ],
         chains: vec![
-            chain("prerouting", Hook::Prerouting, -300),
-            chain("input", Hook::Input, -150),
-            chain("forward", Hook::Forward, -150),
+            chain("prerouting", Hook::Prerouting, -300, before()),
+            chain("input", Hook::Input, -150, drop_all(&Vec::new())),
+            chain("forward", Hook::Forward, -150, drop_all(&to_no_pod())),
         ],
     }
 }
@@ -114,24 +117,43 @@ fn outgoing() -> Vec<Rule> {
     ]
 }
 
-fn drop_envelopes() -> Vec<Rule> {
-    let envelope = || {
-        vec![
-            Expression::Meta(Meta::Transport, SCRATCH),
-            Expression::is(SCRATCH, [UDP]),
-            Expression::Payload(Field::Source4, SOURCE),
-            Expression::Payload(Field::DestinationPort, DESTINATION),
-            contains(name::ENVELOPES, false),
-        ]
-    };
-    let to_others = vec![
-        Expression::Payload(Field::Destination4, DESTINATION),
-        contains(name::AMONG_PODS, true),
-    ];
+/// A packet is an envelope, from whom the set says.
+fn envelope(senders: &str) -> Rule {
     vec![
-        when([envelope(), to_machine()].concat(), Verdict::Drop),
-        when([envelope(), to_others].concat(), Verdict::Drop),
+        Expression::Meta(Meta::Transport, SCRATCH),
+        Expression::is(SCRATCH, [UDP]),
+        Expression::Payload(Field::Source4, SOURCE),
+        Expression::Payload(Field::DestinationPort, DESTINATION),
+        contains(senders, false),
     ]
+}
+
+/// Of one that is an envelope.
+fn to_no_pod() -> Rule {
+    vec![
+        Expression::Payload(Field::Destination4, DESTINATION),
+        contains(name::TO_PODS, true),
+    ]
+}
+
+fn before() -> Vec<Rule> {
+    let of_pods = |to: Rule| when([envelope(name::ENVELOPES), to].concat(), Verdict::Drop);
+    vec![of_pods(to_machine()), of_pods(to_no_pod())]
+}
+
+/// What was translated may be a pod's that has another's source by now, as another node's.
+fn drop_all(to: &Rule) -> Vec<Rule> {
+    let translated = [
+        envelope(name::TRANSLATED),
+        is_translated(),
+        vec![
+            Expression::Connection(Connection::Direction, SCRATCH),
+            Expression::is(SCRATCH, [ORIGINAL]),
+        ],
+    ];
+    [envelope(name::ENVELOPES), translated.concat()]
+        .map(|envelope| when([envelope, to.clone()].concat(), Verdict::Drop))
+        .to_vec()
 }
 
 /// Source and destination are in a set.

@@ -12,7 +12,7 @@ use crate::{
     nftables::{
         batch::{Data, Key},
         expression::{
-            Connection, Expression, Field, Meta, Refuse, Register, Verdict, octets, state,
+            Connection, Expression, Field, Meta, ORIGINAL, Refuse, Register, Verdict, octets, state,
         },
         table::{Hook, Kind, Layout},
         vip::parse_value,
@@ -201,6 +201,7 @@ impl NftablesTracer {
             Expression::Connection(what, to) => {
                 let value = match what {
                     Connection::State => state::NEW.to_ne_bytes().to_vec(),
+                    Connection::Direction => vec![ORIGINAL],
                     Connection::Status => {
                         let status = u32::from(packet.translated) << 5;
                         status.to_ne_bytes().to_vec()
