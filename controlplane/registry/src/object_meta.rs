@@ -17,6 +17,13 @@ use super::{
     texts::{annotations, labels},
 };
 
+/// What no new object has, whoever says so.
+const NOT_OF_NEW: [&str; 4] = [
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "generation",
+];
 const FINALIZER_ORPHAN: &str = "orphan";
 const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
@@ -68,20 +75,34 @@ pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
         .expect("it is an object since the line before")
 }
 
-/// Fills in what the system gives a new object.
-pub(crate) fn fill_new(object: &mut Value) {
-    let metadata = metadata_mut(object);
-    for field in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "managedFields",
-        "selfLink",
-        "generation",
-    ] {
-        metadata.remove(field);
+/// What the system gives a new object.
+#[derive(Debug)]
+pub(crate) struct Given {
+    uid: Value,
+    created: Value,
+}
+
+impl Given {
+    /// Makes it the object's again, whatever has become of that meanwhile.
+    pub(crate) fn put_back(&self, object: &mut Value) {
+        let metadata = metadata_mut(object);
+        for field in NOT_OF_NEW {
+            metadata.remove(field);
+        }
+        metadata.insert("uid".to_owned(), self.uid.clone());
+        metadata.insert("creationTimestamp".to_owned(), self.created.clone());
     }
-    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
-    metadata.insert("creationTimestamp".to_owned(), meta::now().into());
+}
+
+/// Fills in what the system gives a new object.
+pub(crate) fn fill_new(object: &mut Value) -> Given {
+    let given = Given {
+        uid: uuid::Uuid::new_v4().to_string().into(),
+        created: meta::now().into(),
+    };
+    given.put_back(object);
+    metadata_mut(object).remove("managedFields");
+    given
 }
 
 /// Gives an object without a name one that begins as it says. Whether it did.

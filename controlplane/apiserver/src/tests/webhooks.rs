@@ -3,6 +3,7 @@
 
 mod counted;
 mod failures;
+mod identity;
 mod matching;
 pub(super) mod server;
 

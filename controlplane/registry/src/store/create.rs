@@ -34,6 +34,10 @@ pub struct NewObject<'a> {
     pub object: Value,
     /// What the client makes; may be a view.
     resource: &'a Resource,
+    /// That of the request.
+    namespace: &'a str,
+    /// What the system has given it.
+    given: object_meta::Given,
     /// Whether its name was made here, so that it may have another if that one is taken.
     is_generated: bool,
     /// What its preparation leaves no trace of.
@@ -66,9 +70,14 @@ impl NewObject<'_> {
     /// prepared.
     ///
     /// # Errors
-    /// 422 for what validation says.
+    /// 400 for a foreign namespace, 422 for what validation says.
     pub fn check(&mut self, is_changed: bool) -> Result<(), Status> {
         let (stored, object) = (self.resource.storing(), &mut self.object);
+        if is_changed {
+            // Who was let into one namespace is not let into another one by what admission makes.
+            object_meta::match_namespace(stored, self.namespace, object)?;
+            self.given.put_back(object);
+        }
         self.is_generated = object_meta::generate_name(object);
         if is_changed || self.is_generated {
             stored.strategy.default(object);
@@ -112,7 +121,7 @@ impl Store {
     pub fn prepare_new<'a>(
         &self,
         resource: &'a Resource,
-        namespace: &str,
+        namespace: &'a str,
         mut object: Value,
         manager: Option<&FieldManager>,
     ) -> Result<NewObject<'a>, Status> {
@@ -129,7 +138,7 @@ impl Store {
         object_meta::match_namespace(stored, namespace, &mut object)?;
         let managed = managed_fields::take(&mut object)
             .filter(|_| manager.is_some_and(FieldManager::is_apply));
-        object_meta::fill_new(&mut object);
+        let given = object_meta::fill_new(&mut object);
         stored.strategy.default(&mut object);
         if managed.is_some() {
             managed_fields::set(&mut object, managed);
@@ -139,6 +148,8 @@ impl Store {
         Ok(NewObject {
             object,
             resource,
+            namespace,
+            given,
             is_generated: false,
             warnings: Vec::new(),
             taken: Vec::new(),

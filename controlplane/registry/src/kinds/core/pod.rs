@@ -1,6 +1,7 @@
 //! Pod: containers that run together on one node.
 
 mod columns;
+pub(crate) mod running;
 mod status;
 mod update;
 

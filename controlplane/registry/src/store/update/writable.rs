@@ -3,13 +3,14 @@
 use coracle_api::status::FieldErrors;
 use serde_json::Value;
 
-use crate::{object_meta, part::Part, resource::Resource};
+use crate::{kinds::core::pod::running, object_meta, part::Part, resource::Resource};
 
 /// Puts back what a write of this part may not change, and fills in defaults. Idempotent.
 pub(super) fn restore(resource: &Resource, part: Part, new: &mut Value, old: &Value) {
     let strategy = &resource.strategy;
     match part {
         Part::Main | Part::Resize | Part::EphemeralContainers => {
+            running::restrict(part, new, old);
             object_meta::carry_over(new, old);
             strategy.default(new);
             strategy.prepare_for_update(new, old);
@@ -28,7 +29,10 @@ pub(super) fn validate(resource: &Resource, part: Part, new: &Value, old: &Value
     match part {
         Part::Main => errors.extend(resource.strategy.validate_update(new, old)),
         Part::Status => errors.extend(resource.strategy.validate_status_update(new, old)),
-        Part::Resize | Part::EphemeralContainers => errors.extend(resource.strategy.validate(new)),
+        Part::Resize | Part::EphemeralContainers => {
+            errors.extend(running::check(part, new, old));
+            errors.extend(resource.strategy.validate(new));
+        }
         Part::Internal => {}
     }
     errors
