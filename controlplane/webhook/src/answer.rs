@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::{
     error::{CallError, ExchangeError},
@@ -49,12 +49,22 @@ fn is_success(status: StatusCode) -> bool {
     (200..=206).contains(&status.as_u16())
 }
 
+/// As much of a Status of the API as is looked at: the rest of a long answer is not built.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Stated {
+    kind: String,
+    status: String,
+    message: Option<String>,
+}
+
 /// The message of a Status of the API.
 fn stated(body: &[u8]) -> Option<String> {
-    let status: Value = serde_json::from_slice(body).ok()?;
-    let is_failure = status["kind"] == "Status" && status["status"] == "Failure";
-    let message = status["message"].as_str().filter(|_| is_failure)?;
-    Some(message.to_owned())
+    let stated: Stated = serde_json::from_slice(body).ok()?;
+    let is_failure = stated.kind == "Status" && stated.status == "Failure";
+    let mut message = stated.message.filter(|_| is_failure)?;
+    message.truncate(message.floor_char_boundary(MAX_TEXT));
+    Some(message)
 }
 
 /// What the answer says, if it is a text.
@@ -149,5 +159,10 @@ mod tests {
             None
         );
         assert_eq!(stated(b"m"), None);
+        let long = format!(
+            r#"{{"kind":"Status","status":"Failure","message":"{}"}}"#,
+            "é".repeat(MAX_TEXT)
+        );
+        assert_eq!(stated(long.as_bytes()).unwrap().len(), MAX_TEXT);
     }
 }

@@ -28,6 +28,9 @@ const MOST_CALLS: usize = 100;
 const MOST_IDLE: usize = 32;
 /// How long they are kept, as in Go's client.
 const IDLE: Duration = Duration::from_secs(90);
+/// How long a connection has to be ready for the next call. One that answers before it has read all
+/// that it was sent may never be, and its answer is one all the same.
+const READY: Duration = Duration::from_millis(50);
 const USER_AGENT: &str = "kube-apiserver-admission";
 const HTTPS: u16 = 443;
 
@@ -130,8 +133,11 @@ impl Client {
             };
             let answer = answer::read(response).await;
             let is_whole = !matches!(answer, Err(Unread::Exchange(_)));
-            if is_whole && connection.is_ready().await {
-                self.keep(connection);
+            if is_whole {
+                let is_ready = tokio::time::timeout(READY, connection.is_ready()).await;
+                if is_ready.unwrap_or(false) {
+                    self.keep(connection);
+                }
             }
             return answer;
         }

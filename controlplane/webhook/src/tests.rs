@@ -151,6 +151,20 @@ async fn an_answer_is_read_to_its_bound() {
 }
 
 #[tokio::test]
+async fn an_answer_that_comes_before_all_was_read_counts() {
+    let server = Server::start(Identity::of(&[NAME]), Behaviour::SaysEarly).await;
+    let config = service("hook", &server.bundle);
+    let webhooks = Webhooks::new(Arc::new(To(server.address)));
+    for _ in 0..2 {
+        let long = vec![b' '; 16 << 20];
+        let answer = webhooks.post(&config, long.into(), LONG).await;
+        assert_eq!(said(answer), "early");
+    }
+    // One that is still being sent to is not used again.
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
 async fn an_answer_that_breaks_off_is_told() {
     let said = ask(Identity::of(&[NAME]), Behaviour::BreaksOff, LONG).await;
     assert_eq!(said, post("EOF"));

@@ -95,6 +95,8 @@ pub(super) enum Behaviour {
     BreaksOff,
     /// Echo, and goes.
     SaysOnce,
+    /// Answers before it has read what it is asked, and does not read on.
+    SaysEarly,
 }
 
 /// One that listens.
@@ -163,6 +165,13 @@ async fn answer(
     behaviour: Behaviour,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let (head, body) = request.into_parts();
+    if matches!(behaviour, Behaviour::SaysEarly) {
+        coracle_telemetry::spawn("unread", async move {
+            std::future::pending::<()>().await;
+            drop(body);
+        });
+        return Ok(Response::new(Full::new("early".into())));
+    }
     let body = body.collect().await.map_err(std::io::Error::other)?;
     let respond = |code: u16, kind: &str, body: Bytes| {
         let response = Response::builder()
@@ -177,7 +186,7 @@ async fn answer(
             let said = format!("{} {} {host} {body}", head.method, head.uri);
             respond(200, "application/json", said.into())
         }
-        Behaviour::Hangs => std::future::pending().await,
+        Behaviour::Hangs | Behaviour::SaysEarly => std::future::pending().await,
         Behaviour::Says(code, kind, body) => respond(code, kind, body),
         Behaviour::Redirects => {
             let mut response = respond(302, "text/plain", Bytes::new())?;
