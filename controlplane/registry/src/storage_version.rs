@@ -51,7 +51,7 @@ pub(crate) struct Version {
 
 impl Version {
     /// An object of any version in this one.
-    fn of(&self, mut object: Value) -> Value {
+    pub(crate) fn of(&self, mut object: Value) -> Value {
         if object["apiVersion"] != self.api_version {
             object["apiVersion"] = self.api_version.as_str().into();
             self.schema.prune(&mut object);

@@ -1,18 +1,24 @@
 //! Objects in one version of their kind, as webhooks and policies ask for them, and back.
 //!
 //! Those of a request are in the version of its URL if they are a custom resource's, and else in
-//! the form in which they are stored.
+//! the form in which they are stored. What a webhook converts is remembered as long as one plugin
+//! looks at a write: many may ask for the same version.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
 
 use coracle_api::{
     decode::{self, ContentType, FieldValidation},
     meta,
     resource::Gvk,
+    schema::{Schema, Structural},
     status::Status,
 };
 use coracle_registry::{resource::Resource, scale, strategy::Subresource};
-use serde_json::Value;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
 
 use super::criteria::Invocation;
 use crate::{attributes::Attributes, kinds::Kinds};
@@ -25,7 +31,24 @@ pub struct Forms {
     is_own: bool,
     /// Whether they are shown as what is to be written of them: how many replicas there are to be.
     is_scale: bool,
+    /// Of a kind that a webhook converts, the latest last.
+    known: Mutex<Vec<Known>>,
 }
+
+/// An object of the request in another version.
+struct Known {
+    own: Value,
+    shown: Value,
+}
+
+/// What any object is of any kind.
+static ANYTHING: LazyLock<Schema> = LazyLock::new(|| {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    Schema::Structural(Structural::read(&schema).expect("it is structural"))
+});
+
+/// The old object and the new one in each of a few versions.
+const MOST_KNOWN: usize = 8;
 
 impl Forms {
     /// For the objects of a request.
@@ -37,6 +60,7 @@ impl Forms {
             own,
             is_own: attributes.foreign_kind().is_none(),
             is_scale: attributes.subresource == Subresource::Scale.name(),
+            known: Mutex::default(),
         }
     }
 
@@ -44,7 +68,7 @@ impl Forms {
     ///
     /// # Errors
     /// It cannot be had in that version.
-    pub fn shown<'a>(
+    pub async fn shown<'a>(
         &self,
         invocation: &Invocation,
         object: &'a Value,
@@ -57,11 +81,37 @@ impl Forms {
         let Some(own) = own.filter(|_| self.is_own && object.is_object()) else {
             return Ok(Cow::Borrowed(object));
         };
-        Ok(match &invocation.equivalent {
-            Some(other) => Cow::Owned(other.shown(own.stored_of_admitted(object.clone()))),
-            None if own.view.is_some() => Cow::Owned(own.shown(object.clone())),
-            None => Cow::Borrowed(object),
-        })
+        let as_kind = invocation.equivalent.as_ref().unwrap_or(own);
+        if own.view.is_none() && object["apiVersion"] == as_kind.gvk.api_version() {
+            return Ok(Cow::Borrowed(object));
+        }
+        if own.converted.is_none() {
+            let shown = as_kind.shown_of_admitted(own, object.clone()).await?;
+            return Ok(Cow::Owned(shown));
+        }
+        if let Some(known) = self.known(as_kind, object) {
+            return Ok(Cow::Owned(known));
+        }
+        let shown = as_kind.shown_of_admitted(own, object.clone()).await?;
+        self.remember(object.clone(), shown.clone());
+        Ok(Cow::Owned(shown))
+    }
+
+    fn known(&self, as_kind: &Resource, object: &Value) -> Option<Value> {
+        let version = as_kind.gvk.api_version();
+        let known = self.known.lock();
+        let found = known
+            .iter()
+            .rfind(|known| known.shown["apiVersion"] == version && known.own == *object);
+        found.map(|known| known.shown.clone())
+    }
+
+    fn remember(&self, own: Value, shown: Value) {
+        let mut known = self.known.lock();
+        if known.len() == MOST_KNOWN {
+            known.remove(0);
+        }
+        known.push(Known { own, shown });
     }
 
     /// What was made of such an object, as one that a client sends: pruned, of the right types,
@@ -82,7 +132,11 @@ impl Forms {
             None => self.own.as_ref(),
         };
         let as_kind = as_kind.filter(|_| self.is_own);
-        let decoded = match as_kind.and_then(|one| one.schema.as_ref()) {
+        let schema = match self.is_renamed(invocation) {
+            true => Some(&*ANYTHING),
+            false => as_kind.and_then(|one| one.schema.as_ref()),
+        };
+        let decoded = match schema {
             Some(schema) => decode::decode_along(schema, &body, json, kind, lenient)?,
             None => decode::decode(&body, json, kind, lenient)?,
         };
@@ -93,11 +147,22 @@ impl Forms {
         Ok(object)
     }
 
+    /// Whether another version is shown that differs by its name alone: then what only the
+    /// request's knows is in it, too.
+    fn is_renamed(&self, invocation: &Invocation) -> bool {
+        let own = self.own.as_ref().filter(|_| self.is_own);
+        invocation.equivalent.is_some()
+            && own.is_some_and(|own| {
+                let schema = own.schema.as_ref();
+                own.converted.is_none() && schema.is_some_and(|schema| schema.structural().is_some())
+            })
+    }
+
     /// What was shown and then changed, as the request has it, whose object is `before`.
     ///
     /// # Errors
     /// It cannot be had in that version.
-    pub fn back(
+    pub async fn back(
         &self,
         invocation: &Invocation,
         object: Value,
@@ -110,11 +175,17 @@ impl Forms {
         let Some(own) = self.own.as_ref().filter(|_| self.is_own) else {
             return Ok(object);
         };
-        match &invocation.equivalent {
-            Some(other) => Ok(own.admitted(other.stored_of_shown(object)?)),
-            None if own.view.is_some() => own.stored_of_shown(object),
-            None => Ok(object),
+        if own.view.is_none() && object["apiVersion"] == before["apiVersion"] {
+            return Ok(object);
         }
+        let other = invocation.equivalent.as_ref().unwrap_or(own);
+        if own.converted.is_none() {
+            return own.admitted_of_shown(other, object, before).await;
+        }
+        let back = own.admitted_of_shown(other, object.clone(), before).await?;
+        // The next who asks for this version is shown what this one has made of it.
+        self.remember(back.clone(), object);
+        Ok(back)
     }
 }
 

@@ -108,17 +108,17 @@ impl Plugin for MutatingAdmissionPolicy {
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
         let Some(inner) = &self.0 else { return Ok(()) };
         let (hooks, mut failures) = (inner.index.hooks(), Vec::new());
+        let forms = Forms::of(attributes, &*inner.kinds);
         let mut calls = Vec::new();
         for hook in &*hooks {
-            inner
-                .calls(hook, attributes, &mut calls, &mut failures)
-                .await;
+            let about = (&*attributes, &forms);
+            inner.calls(hook, about, &mut calls, &mut failures).await;
         }
         if attributes.reinvocation.is_again() {
             attributes.enter_policies();
         }
         for call in &calls {
-            inner.call(call, attributes, &mut failures).await?;
+            inner.call(call, attributes, &forms, &mut failures).await?;
             // One evaluation may take long: others go on between two.
             tokio::task::yield_now().await;
         }
@@ -135,7 +135,7 @@ impl Inner {
     async fn calls<'a>(
         &self,
         hook: &'a Hook<Mutator>,
-        attributes: &Attributes<'_>,
+        (attributes, forms): (&Attributes<'_>, &Forms),
         calls: &mut Vec<Call<'a>>,
         failures: &mut Vec<Failure>,
     ) {
@@ -158,6 +158,10 @@ impl Inner {
             let params = match self.is_bound(binding, attributes).await {
                 Ok(false) => continue,
                 Ok(true) => {
+                    if let Err(status) = seen(forms, &invocation, attributes).await {
+                        failures.extend(hook.misconfigured(None, &status.message));
+                        continue;
+                    }
                     let namespace = attributes.namespace;
                     self.params.collect(&kind, binding, namespace).await
                 }
@@ -195,14 +199,16 @@ impl Inner {
         &self,
         call: &Call<'_>,
         attributes: &mut Attributes<'_>,
+        forms: &Forms,
         failures: &mut Vec<Failure>,
     ) -> Result<(), Status> {
         let Call { hook, binding, .. } = call;
         let mutator = &hook.evaluator;
-        let forms = Forms::of(attributes, &*self.kinds);
         let namespace = self.namespaces.of(attributes).await?;
         if !mutator.conditions.is_empty() {
-            let view = View::new(attributes, (&forms, &call.invocation), namespace.clone())?;
+            let as_asked = (forms, &call.invocation);
+            let view = View::new(attributes, as_asked, namespace.clone()).await;
+            let view = view.map_err(unseen)?;
             let values = view.values(attributes, &self.authorizer, &call.params);
             let values = values.map_err(Status::internal)?;
             match mutator.conditions.judge(&values.variables) {
@@ -219,7 +225,7 @@ impl Inner {
             return Ok(());
         }
         let is_changed = self
-            .mutate(call, attributes, (&forms, namespace), failures)
+            .mutate(call, attributes, (forms, namespace), failures)
             .await?;
         if is_changed {
             attributes.policies.changed();
@@ -251,7 +257,8 @@ impl Inner {
         let mut is_changed = false;
         for mutation in &call.hook.evaluator.mutations {
             let invocation = &call.invocation;
-            let view = View::new(attributes, (forms, invocation), namespace.clone())?;
+            let view = View::new(attributes, (forms, invocation), namespace.clone()).await;
+            let view = view.map_err(unseen)?;
             let made = view
                 .values(attributes, &self.authorizer, &call.params)
                 .and_then(|values| {
@@ -273,8 +280,8 @@ impl Inner {
             let mut made = forms.decoded(invocation, &gvk, &made)?;
             keep_managers(&mut made, &view.object);
             if made != view.object {
-                let back = forms.back(invocation, made, attributes.object())?;
-                *attributes.object_mut() = back;
+                let back = forms.back(invocation, made, attributes.object()).await;
+                *attributes.object_mut() = back.map_err(unmade)?;
                 is_changed = true;
             }
         }
@@ -292,6 +299,29 @@ impl Inner {
             ))
         })
     }
+}
+
+/// Whether a write can be shown as it is asked for.
+async fn seen(
+    forms: &Forms,
+    invocation: &Invocation,
+    attributes: &Attributes<'_>,
+) -> Result<(), Status> {
+    let old = attributes.old().unwrap_or(&Value::Null);
+    forms.shown(invocation, old).await?;
+    forms.shown(invocation, attributes.object()).await?;
+    Ok(())
+}
+
+/// Of a write that could be shown before.
+fn unseen(status: Status) -> Status {
+    Status::internal(&status.message)
+}
+
+/// Of what a policy has made in another version.
+fn unmade(status: Status) -> Status {
+    let why = &status.message;
+    Status::internal(format_args!("failed to convert object: {why}"))
 }
 
 impl Call<'_> {

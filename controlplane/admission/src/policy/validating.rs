@@ -154,9 +154,11 @@ impl Inner {
                 Ok(params) if params.is_empty() => {}
                 Ok(params) => {
                     let seen = (attributes, forms, &invocation);
-                    let validated = self.validated(hook, seen, &params).await?;
-                    for one in validated {
-                        hook.follow_up(binding, attributes, one, &mut collected, denials);
+                    match self.validated(hook, seen, &params).await? {
+                        Ok(validated) => validated.into_iter().for_each(|one| {
+                            hook.follow_up(binding, attributes, one, &mut collected, denials);
+                        }),
+                        Err(why) => denials.extend(hook.misconfigured(Some(binding), &why)),
                     }
                 }
                 Err(why) => denials.extend(hook.misconfigured(Some(binding), &why)),
@@ -182,19 +184,19 @@ impl Inner {
             .map_err(|status| status.message)
     }
 
-    /// What the policy says with each of the parameters.
+    /// What the policy says with each of the parameters, or why it cannot be shown the write.
     async fn validated(
         &self,
         hook: &Hook<Validator>,
         (attributes, forms, invocation): (&Attributes<'_>, &Forms, &Invocation),
         params: &[Value],
-    ) -> Result<Vec<Validated>, Status> {
+    ) -> Result<Result<Vec<Validated>, String>, Status> {
         let namespace = self.namespaces.of(attributes).await?;
-        let view = match View::new(attributes, (forms, invocation), namespace) {
+        let view = match View::new(attributes, (forms, invocation), namespace).await {
             Ok(view) => view,
             Err(status) => {
                 let why = format!("failed to convert object version: {}", status.message);
-                return Ok(vec![hook.evaluator.unseen(why)]);
+                return Ok(Err(why));
             }
         };
         let mut all = Vec::with_capacity(params.len());
@@ -210,7 +212,7 @@ impl Inner {
             // One evaluation may take long: others go on between two.
             tokio::task::yield_now().await;
         }
-        Ok(all)
+        Ok(Ok(all))
     }
 }
 

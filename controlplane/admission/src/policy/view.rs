@@ -1,6 +1,6 @@
 //! A write as the expressions of a policy see it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use coracle_api::status::Status;
 use coracle_auth::authz::UnionAuthorizer;
@@ -34,18 +34,17 @@ pub(super) struct Values<'v> {
 impl View {
     /// # Errors
     /// The objects cannot be had in that version.
-    pub(super) fn new(
+    pub(super) async fn new(
         attributes: &Attributes<'_>,
         (forms, invocation): (&Forms, &Invocation),
         namespace: Option<Value>,
     ) -> Result<Self, Status> {
-        let shown = |object: &Value| match object {
-            Value::Null => Ok(Value::Null),
-            object => forms.shown(invocation, object).map(Cow::into_owned),
-        };
+        let old = attributes.old().unwrap_or(&Value::Null);
+        let old = forms.shown(invocation, old).await?;
+        let object = forms.shown(invocation, attributes.object()).await?;
         Ok(Self {
-            object: shown(attributes.object())?,
-            old: shown(attributes.old().unwrap_or(&Value::Null))?,
+            object: object.into_owned(),
+            old: old.into_owned(),
             request: review::request(attributes, invocation),
             namespace,
         })

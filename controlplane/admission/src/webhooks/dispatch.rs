@@ -99,19 +99,34 @@ impl Dispatcher {
         let Some(invocation) = found else {
             return Ok(None);
         };
-        let object = forms.shown(&invocation, attributes.object())?;
         let old = attributes.old().unwrap_or(&Value::Null);
+        let old = forms.shown(&invocation, old).await;
+        let old = old.map_err(|status| self.unseen(status))?;
+        let object = forms.shown(&invocation, attributes.object()).await;
+        let object = object.map_err(|status| self.unseen(status))?;
         let call = Call {
             kind: invocation.kind(attributes),
             request: request(attributes, &invocation),
             object,
-            old: forms.shown(&invocation, old)?,
+            old,
             invocation,
         };
         if hook.conditions.is_empty() || self.is_met(hook, attributes, &call).await? {
             return Ok(Some(call));
         }
         Ok(None)
+    }
+
+    /// Why a write ends of which no webhook can be shown what it asks for. Upstream says it twice
+    /// where a write is changed.
+    fn unseen(&self, status: Status) -> Status {
+        let wrapped = |status: Status| Status::internal(&status.message);
+        match self.kind {
+            // The client may try again.
+            _ if status.code == 429 => status,
+            Kind::Mutating => wrapped(wrapped(status)),
+            Kind::Validating => wrapped(status),
+        }
     }
 
     /// Whether the match conditions hold.

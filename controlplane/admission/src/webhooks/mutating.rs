@@ -60,12 +60,15 @@ impl MutatingAdmissionWebhook {
         };
         let (begun, round) = (Instant::now(), u8::from(attributes.reinvocation.is_again()));
         let answer = hook.call(&self.0.webhooks, Kind::Mutating, attributes, call.shown());
-        let brought = answer.await.and_then(|answer| {
-            let shown = (&call.invocation, &call.kind);
-            let objects = (&*call.object, attributes.object());
-            let patched = hook.patched(&answer, forms, shown, objects)?;
-            Ok((patched, answer.patch))
-        });
+        let brought = match answer.await {
+            Ok(answer) => {
+                let shown = (&call.invocation, &call.kind);
+                let objects = (&*call.object, attributes.object());
+                let patched = hook.patched(&answer, forms, shown, objects).await;
+                patched.map(|patched| (patched, answer.patch))
+            }
+            Err(refusal) => Err(refusal),
+        };
         let place = (round, index);
         let judged = self.0.judge(hook, attributes, (begun, place), brought)?;
         let (patched, patch) = judged.unwrap_or_default();

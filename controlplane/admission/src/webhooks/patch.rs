@@ -18,7 +18,7 @@ const JSON_PATCH: &str = "JSONPatch";
 impl Hook {
     /// The object of the request after the webhook's patch, if that changes something. `shown` is
     /// what it saw of the object `before`, as a `kind`.
-    pub(super) fn patched(
+    pub(super) async fn patched(
         &self,
         answer: &Answer,
         forms: &Forms,
@@ -60,9 +60,11 @@ impl Hook {
         if patched == *shown {
             return Ok(None);
         }
-        forms
-            .back(invocation, patched, before)
-            .map(Some)
-            .map_err(told)
+        let back = forms.back(invocation, patched, before).await;
+        back.map(Some).map_err(|status| match status.code {
+            // Of a converter, in its own words.
+            429 | 500 => Refusal::Internal(Box::new(status)),
+            _ => told(status),
+        })
     }
 }

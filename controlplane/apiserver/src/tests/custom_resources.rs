@@ -4,7 +4,7 @@ mod kubectl;
 mod objects;
 mod serving;
 mod versions;
-mod webhook;
+pub(super) mod webhook;
 
 use std::{sync::Arc, time::Duration};
 

@@ -59,15 +59,16 @@ impl Converted {
 
     /// An object as it is to be stored.
     pub(crate) async fn encoded(&self, object: Value) -> Result<Value, Status> {
-        self.convert(object, &self.storage).await
+        self.in_version(object, &self.storage).await
     }
 
     /// A stored object in this version.
     pub(crate) async fn decoded(&self, object: Value) -> Result<Value, Status> {
-        self.convert(object, &self.own).await
+        self.in_version(object, &self.own).await
     }
 
-    async fn convert(&self, object: Value, to: &Version) -> Result<Value, Status> {
+    /// An object of any version in another.
+    pub(crate) async fn in_version(&self, object: Value, to: &Version) -> Result<Value, Status> {
         if object["apiVersion"] == to.api_version {
             return Ok(object);
         }

@@ -18,18 +18,18 @@ use parking_lot::Mutex;
 
 use super::*;
 
-const ENDS: &str = "/apis/example.org/v1/namespaces/default/ends";
-const ENDS_V2: &str = "/apis/example.org/v2/namespaces/default/ends";
+pub(in crate::tests) const ENDS: &str = "/apis/example.org/v1/namespaces/default/ends";
+pub(in crate::tests) const ENDS_V2: &str = "/apis/example.org/v2/namespaces/default/ends";
 
 /// A webhook that can be told to do wrong.
-struct Webhook {
+pub(in crate::tests) struct Webhook {
     calls: AtomicUsize,
     objects: AtomicUsize,
     mode: Mutex<Mode>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mode {
+pub(in crate::tests) enum Mode {
     Works,
     Refuses,
     Hangs,
@@ -124,17 +124,17 @@ fn ends(storage: CustomResourceVersion, other: CustomResourceVersion) -> CustomR
     }
 }
 
-fn end(name: &str, host_port: &str) -> Value {
+pub(in crate::tests) fn end(name: &str, host_port: &str) -> Value {
     json!({"apiVersion": "example.org/v1", "kind": "End", "metadata": {"name": name},
         "spec": {"hostPort": host_port}})
 }
 
-fn end_in_v2(name: &str, host: &str, port: &str) -> Value {
+pub(in crate::tests) fn end_in_v2(name: &str, host: &str, port: &str) -> Value {
     json!({"apiVersion": "example.org/v2", "kind": "End", "metadata": {"name": name},
         "spec": {"host": host, "port": port}})
 }
 
-async fn served() -> (Arc<ApiServer>, Raw, Arc<Webhook>) {
+pub(in crate::tests) async fn served() -> (Arc<ApiServer>, Raw, Arc<Webhook>) {
     served_as(ends(end_v1(), end_v2())).await
 }
 
@@ -159,11 +159,11 @@ async fn serve(server: &Arc<ApiServer>, kind: CustomResource, webhook: &Arc<Webh
 }
 
 impl Webhook {
-    fn calls(&self) -> usize {
+    pub(in crate::tests) fn calls(&self) -> usize {
         self.calls.swap(0, Ordering::Relaxed)
     }
 
-    fn set(&self, mode: Mode) {
+    pub(in crate::tests) fn set(&self, mode: Mode) {
         *self.mode.lock() = mode;
     }
 }
