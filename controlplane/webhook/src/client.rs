@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Uri, header};
+use http::{HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use parking_lot::Mutex;
 use rustls_pki_types::ServerName;
@@ -42,6 +42,7 @@ pub(crate) struct Client {
     address: (String, u16),
     server_name: ServerName<'static>,
     path: String,
+    authorization: Option<HeaderValue>,
     tls: TlsConnector,
     places: Semaphore,
     idle: Mutex<Vec<(Connection, Instant)>>,
@@ -61,13 +62,14 @@ impl Client {
         let name = address.0.trim_matches(['[', ']']).to_owned();
         let server_name = ServerName::try_from(name.clone());
         let server_name = server_name.map_err(|_| SetupError::Url { url: name })?;
-        let tls = crate::tls::config(&config.ca_bundle)?;
+        let tls = crate::tls::config(&config.ca_bundle, &config.credentials)?;
         Ok(Self {
             target: config.target.clone(),
             host,
             address,
             server_name,
             path: joined(&path),
+            authorization: authorization(&config.credentials.authorization)?,
             tls: TlsConnector::from(Arc::new(tls)),
             places: Semaphore::new(MOST_CALLS),
             idle: Mutex::default(),
@@ -157,7 +159,10 @@ impl Client {
             (header::CONTENT_TYPE, "application/json"),
             (header::USER_AGENT, USER_AGENT),
         ] {
-            headers.insert(name, http::HeaderValue::from_static(value));
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        if let Some(authorization) = &self.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
         }
         request
     }
@@ -198,6 +203,19 @@ impl Client {
         let encrypted = self.tls.connect(self.server_name.clone(), stream).await;
         Connection::begin(Box::new(encrypted.map_err(ExchangeError::Tls)?)).await
     }
+}
+
+/// The header that is not to be in anybody's log.
+fn authorization(value: &str) -> Result<Option<HeaderValue>, SetupError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let what = "authorization";
+    let value = HeaderValue::from_str(value).map_err(|_| SetupError::Credentials { what });
+    value.map(|mut value| {
+        value.set_sensitive(true);
+        Some(value)
+    })
 }
 
 /// Host as it is written, host and port, path.

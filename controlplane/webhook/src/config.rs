@@ -1,6 +1,9 @@
-//! Where a webhook is, and whom to believe there.
+//! Where a webhook is, whom to believe there, and who the caller is to it.
 //!
-//! The same for webhooks of admission and of conversion: `WebhookClientConfig`.
+//! The same for webhooks of admission and of conversion: `WebhookClientConfig`. Who the caller is
+//! no object of the API says; files of a server may.
+
+use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -15,6 +18,29 @@ pub struct ClientConfig {
     pub target: Target,
     /// Certificates in PEM; if there is none, the machine's are believed.
     pub ca_bundle: Vec<u8>,
+    /// Nobody's by default.
+    pub credentials: Credentials,
+}
+
+/// What a caller shows of itself.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Credentials {
+    /// The header of this name, such as `Bearer TOKEN`; empty for none.
+    pub authorization: String,
+    /// Certificates in PEM, and their key; empty for none.
+    pub certificate: Vec<u8>,
+    /// In PEM.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for Credentials {
+    /// Nothing of them is told.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("has_authorization", &!self.authorization.is_empty())
+            .field("has_certificate", &!self.certificate.is_empty())
+            .finish()
+    }
 }
 
 /// Where a webhook is.
@@ -83,6 +109,7 @@ impl ClientConfig {
         Ok(Self {
             target,
             ca_bundle: bundle.map_err(ReadConfigError::CaBundle)?,
+            credentials: Credentials::default(),
         })
     }
 }

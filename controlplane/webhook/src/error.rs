@@ -41,6 +41,23 @@ impl CallError {
             Self::Setup(_) | Self::Exchange { .. } => None,
         }
     }
+
+    /// Whether the other side has broken off: the same call may succeed.
+    #[must_use]
+    pub fn is_reset(&self) -> bool {
+        let Self::Exchange { why, .. } = self else {
+            return false;
+        };
+        let mut cause: Option<&dyn std::error::Error> = Some(why);
+        while let Some(error) = cause {
+            let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            if kind == Some(io::ErrorKind::ConnectionReset) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
 }
 
 /// Why a webhook cannot be called.
@@ -55,6 +72,12 @@ pub enum SetupError {
     /// Nobody can be believed.
     #[error("unable to load root certificates: unable to parse bytes as PEM block")]
     CaBundle,
+    /// What the caller was to show of itself is no such thing.
+    #[error("unable to use the client's {what}")]
+    Credentials {
+        /// Which part of it.
+        what: &'static str,
+    },
     /// The machine's own authorities cannot be read.
     #[error("unable to load root certificates of this machine")]
     SystemRoots(#[source] io::Error),

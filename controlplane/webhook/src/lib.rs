@@ -41,7 +41,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ClientConfig, ReadConfigError, ServiceReference, Target};
+pub use config::{ClientConfig, Credentials, ReadConfigError, ServiceReference, Target};
 pub use dial::{DialError, Dialer, Io};
 pub use error::{CallError, SetupError};
 pub use webhooks::Webhooks;

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 
 use self::server::{Behaviour, Identity, Server, To};
-use crate::{CallError, ClientConfig, ServiceReference, Target, Webhooks, words::MAX_ANSWER};
+use crate::{
+    CallError, ClientConfig, Credentials, ServiceReference, Target, Webhooks, words::MAX_ANSWER,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 const NAME: &str = "hook.ns.svc";
@@ -25,6 +27,7 @@ fn service(name: &str, bundle: &[u8]) -> ClientConfig {
             path: "/mutate/".to_owned(),
         }),
         ca_bundle: bundle.to_vec(),
+        credentials: Credentials::default(),
     }
 }
 
@@ -73,6 +76,7 @@ async fn a_url_is_asked_where_it_leads() {
     let config = ClientConfig {
         target: Target::Url(url),
         ca_bundle: server.bundle.clone(),
+        credentials: Credentials::default(),
     };
     let answer = said(call(&server, &config, LONG).await);
     let expect = format!("POST /a/b?timeout=20s {} {{}}", server.address);
@@ -102,6 +106,7 @@ async fn who_does_not_answer_is_given_up_and_holds_up_nobody_else() {
     let other = ClientConfig {
         target: Target::Url(format!("https://{}", echo.address)),
         ca_bundle: echo.bundle.clone(),
+        credentials: Credentials::default(),
     };
     let begun = Instant::now();
     let (given_up, answered) = tokio::join!(given_up, async {
@@ -216,6 +221,7 @@ async fn what_cannot_be_called_is_told() {
     let refused = ClientConfig {
         target: Target::Url(format!("https://{address}")),
         ca_bundle: server.bundle.clone(),
+        credentials: Credentials::default(),
     };
     assert_eq!(
         said(call(&server, &refused, LONG).await),
@@ -240,4 +246,33 @@ async fn who_does_not_speak_tls_is_told_apart() {
     let answer = webhooks.post(&config, "{}".into(), LONG).await;
     let expect = "http: server gave HTTP response to HTTPS client";
     assert_eq!(said(answer), post(expect));
+}
+
+#[tokio::test]
+async fn who_has_credentials_shows_them() {
+    let (certificate, key) = server::client();
+    let identity = Identity::of(&["localhost", "127.0.0.1"]);
+    let server = Server::of_clients(identity, Behaviour::Who, &certificate).await;
+    let config = |credentials| ClientConfig {
+        target: Target::Url(format!("https://{}/", server.address)),
+        ca_bundle: server.bundle.clone(),
+        credentials,
+    };
+    let known = Credentials {
+        authorization: "Bearer secret".to_owned(),
+        certificate: certificate.into_bytes(),
+        key: key.into_bytes(),
+    };
+    let answer = said(call(&server, &config(known.clone()), LONG).await);
+    assert_eq!(answer, "Bearer secret");
+    assert!(!format!("{known:?}").contains("secret"), "{known:?}");
+    let nobody = call(&server, &config(Credentials::default()), LONG).await;
+    assert!(nobody.is_err(), "{nobody:?}");
+    let wrong = Credentials {
+        key: b"no key".to_vec(),
+        ..known
+    };
+    let answer = said(call(&server, &config(wrong), LONG).await);
+    let expect = "could not get REST client: unable to use the client's key";
+    assert_eq!(answer, expect);
 }

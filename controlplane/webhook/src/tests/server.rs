@@ -18,8 +18,11 @@ use hyper_util::rt::TokioIo;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd,
 };
-use rustls::ServerConfig;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{
+    RootCertStore, ServerConfig,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -42,6 +45,15 @@ fn authority() -> (Certificate, Issuer<'static, KeyPair>) {
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
     (certificate, Issuer::new(params, key))
+}
+
+/// A certificate of a client that is its own authority, and its key, both in PEM.
+pub(super) fn client() -> (String, String) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "client");
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    (certificate.pem(), key.serialize_pem())
 }
 
 impl Identity {
@@ -97,6 +109,8 @@ pub(super) enum Behaviour {
     SaysOnce,
     /// Answers before it has read what it is asked, and does not read on.
     SaysEarly,
+    /// Says how the caller is authorized.
+    Who,
 }
 
 /// One that listens.
@@ -109,11 +123,29 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) async fn start(identity: Identity, behaviour: Behaviour) -> Self {
+        Self::listen(identity, behaviour, WebPkiClientVerifier::no_client_auth()).await
+    }
+
+    /// One for those only who have this certificate.
+    pub(super) async fn of_clients(identity: Identity, behaviour: Behaviour, pem: &str) -> Self {
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        roots.add(certificate).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        Self::listen(identity, behaviour, clients.build().unwrap()).await
+    }
+
+    async fn listen(
+        identity: Identity,
+        behaviour: Behaviour,
+        clients: Arc<dyn ClientCertVerifier>,
+    ) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_single_cert(identity.chain, identity.key)
             .unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -187,6 +219,11 @@ async fn answer(
             respond(200, "application/json", said.into())
         }
         Behaviour::Hangs | Behaviour::SaysEarly => std::future::pending().await,
+        Behaviour::Who => {
+            let said = head.headers.get(header::AUTHORIZATION);
+            let said = said.map_or("nobody", |said| said.to_str().unwrap());
+            respond(200, "text/plain", said.to_owned().into())
+        }
         Behaviour::Says(code, kind, body) => respond(code, kind, body),
         Behaviour::Redirects => {
             let mut response = respond(302, "text/plain", Bytes::new())?;
