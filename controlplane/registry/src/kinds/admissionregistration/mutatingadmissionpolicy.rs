@@ -77,6 +77,12 @@ impl Strategy for MutatingAdmissionPolicy {
         errors
     }
 
+    fn validate_create(&self, object: &Value) -> FieldErrors {
+        let mut errors = self.validate(object);
+        errors.extend(super::reserved_name(object));
+        errors
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }

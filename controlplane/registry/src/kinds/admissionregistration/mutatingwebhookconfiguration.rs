@@ -46,6 +46,12 @@ impl Strategy for MutatingWebhookConfiguration {
         webhooks::validate(object, None, true)
     }
 
+    fn validate_create(&self, object: &Value) -> FieldErrors {
+        let mut errors = self.validate(object);
+        errors.extend(super::reserved_name(object));
+        errors
+    }
+
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         webhooks::validate(new, Some(old), true)
     }

@@ -107,6 +107,12 @@ impl Strategy for ValidatingAdmissionPolicy {
         errors
     }
 
+    fn validate_create(&self, object: &Value) -> FieldErrors {
+        let mut errors = self.validate(object);
+        errors.extend(super::reserved_name(object));
+        errors
+    }
+
     fn validate_status_update(&self, new: &Value, _old: &Value) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let warnings = items(&new["status"]["typeChecking"]["expressionWarnings"]);

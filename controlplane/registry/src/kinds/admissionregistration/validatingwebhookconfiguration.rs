@@ -47,6 +47,12 @@ impl Strategy for ValidatingWebhookConfiguration {
         webhooks::validate(object, None, false)
     }
 
+    fn validate_create(&self, object: &Value) -> FieldErrors {
+        let mut errors = self.validate(object);
+        errors.extend(super::reserved_name(object));
+        errors
+    }
+
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         webhooks::validate(new, Some(old), false)
     }
