@@ -111,11 +111,23 @@ pub fn changes_by_update(
 pub fn in_scope(spec: &Value, group: &str, plural: &str, object: &Value) -> bool {
     scope::requirements(spec)
         .iter()
-        .all(|requirement| match (group, plural) {
-            ("", "pods") => scope::matches_pod(requirement, object),
-            ("", "persistentvolumeclaims") => scope::matches_claim(requirement, object),
-            _ => false,
-        })
+        .all(|requirement| is_of_scope(requirement, group, plural, object))
+}
+
+/// The scopes of a quota's `spec`, all in the form of `scopeSelector`.
+#[must_use]
+pub fn scopes(spec: &Value) -> Vec<Value> {
+    scope::requirements(spec)
+}
+
+/// Whether an object of a resource is of one scope, in the form of `scopeSelector`.
+#[must_use]
+pub fn is_of_scope(scope: &Value, group: &str, plural: &str, object: &Value) -> bool {
+    match (group, plural) {
+        ("", "pods") => scope::matches_pod(scope, object),
+        ("", "persistentvolumeclaims") => scope::matches_claim(scope, object),
+        _ => false,
+    }
 }
 
 /// Amounts as they stand in an object.

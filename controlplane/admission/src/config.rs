@@ -21,15 +21,17 @@ use crate::{
         pod_toleration_restriction::config::PodTolerationConfig,
     },
     pod_security::config::PodSecurityConfig,
+    resource_quota::limited::Limited,
     selection::Selection,
 };
 
 /// Those that take a configuration.
-const CONFIGURED: [&str; 4] = [
+const CONFIGURED: [&str; 5] = [
     "EventRateLimit",
     "PodNodeSelector",
     "PodSecurity",
     "PodTolerationRestriction",
+    "ResourceQuota",
 ];
 
 /// What plugins are told.
@@ -40,6 +42,7 @@ pub struct AdmissionConfig {
     pub(crate) event_rate_limits: Vec<Limit>,
     pub(crate) pod_node_selector: PodNodeSelectorConfig,
     pub(crate) pod_tolerations: PodTolerationConfig,
+    pub(crate) limited: Limited,
 }
 
 #[derive(Deserialize)]
@@ -113,6 +116,7 @@ impl AdmissionConfig {
         match plugin {
             "EventRateLimit" => self.event_rate_limits = event_rate_limit::limits(value)?,
             "PodNodeSelector" => self.pod_node_selector = PodNodeSelectorConfig::of(value)?,
+            "ResourceQuota" => self.limited = Limited::of(value)?,
             "PodTolerationRestriction" => self.pod_tolerations = PodTolerationConfig::of(value)?,
             _ => self.pod_security = PodSecurityConfig::of(value)?,
         }

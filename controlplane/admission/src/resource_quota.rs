@@ -5,7 +5,12 @@
 //! create that fails has used nothing. What goes is given back by the controller, which counts
 //! anew. Writers of one namespace take turns, so that they do not lose races against each other.
 //!
+//! A configuration may name what nobody uses without a quota that limits it ([`limited`]).
+//!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go` at v1.37.
+
+pub(crate) mod limited;
+mod plan;
 
 use std::{
     collections::HashMap,
@@ -15,8 +20,8 @@ use std::{
 use async_trait::async_trait;
 use coracle_api::{
     meta, quota,
-    resource_list::{self, Amounts, amounts_of_json},
-    status::Status,
+    resource_list::Amounts,
+    status::{Reason, Status},
 };
 use coracle_registry::{
     encode,
@@ -33,6 +38,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
+use self::{
+    limited::{Limited, Uncovered},
+    plan::{Interest, charge, increase, interest},
+};
 use crate::{
     attributes::{Operation, Request},
     parts::Parts,
@@ -47,6 +56,7 @@ const TURNS_KEPT: usize = 64;
 pub(crate) struct ResourceQuota {
     store: Store,
     quotas: Arc<Resource>,
+    limited: Arc<Limited>,
     turns: Mutex<HashMap<String, Weak<AsyncMutex<()>>>>,
 }
 
@@ -63,12 +73,13 @@ impl ResourceQuota {
         Some(Self {
             store: parts.store.clone(),
             quotas,
+            limited: Arc::new(parts.config.limited.clone()),
             turns: Mutex::default(),
         })
     }
 
-    /// Waits for the turn of the write's namespace; `None` if it has no quota, or if nothing is
-    /// charged for such writes. `change` is from what to what, of an update.
+    /// Waits for the turn of the write's namespace; `None` if it has no quota and needs none, or if
+    /// nothing is charged for such writes. `change` is from what to what, of an update.
     pub(crate) async fn turn(
         &self,
         request: &Request<'_>,
@@ -76,12 +87,14 @@ impl ResourceQuota {
     ) -> Result<Option<QuotaLock<'_>>, Status> {
         // The first quota of all counts for nothing before the controller has seen it: no need to
         // wait for its sight.
-        if self.quotas.cache.is_empty() || !charges(request, change) {
+        let resource = request.resource;
+        let is_limited = self.limited.concerns(&resource.group, &resource.plural);
+        if (self.quotas.cache.is_empty() && !is_limited) || !charges(request, change) {
             return Ok(None);
         }
         let namespace = request.namespace;
         self.store.cache.catch_up().await.map_err(cache_status)?;
-        if self.keys(namespace).is_empty() {
+        if !is_limited && self.keys(namespace).is_empty() {
             return Ok(None);
         }
         let turn = {
@@ -133,18 +146,29 @@ fn charges(request: &Request<'_>, change: Option<(&Value, &Value)>) -> bool {
 
 #[async_trait]
 impl Companion for QuotaLock<'_> {
-    /// The quotas with what they have used after the write. 403 in upstream's words if one does not
-    /// allow it.
+    /// The quotas with what they have used after the write. Refused in upstream's words if one does
+    /// not allow it, or if there is none where one is needed.
     async fn companions(&self, write: Write<'_>) -> Result<Companions, Status> {
         let mut companions = Companions::default();
         let now = Timestamp::now();
+        let forbidden = |why: String| {
+            Status::forbidden(&write.resource.group_resource, meta::name(write.new), why)
+        };
+        let (mut all, mut interested) = (Vec::new(), Vec::new());
         for key in self.of.keys(meta::namespace(write.new)) {
-            let Some(current) = self.of.store.fresh(&key).await? else {
+            if let Some(current) = self.of.store.fresh(&key).await? {
+                all.push(current);
+            }
+        }
+        for current in &all {
+            interested.push(interest(&current.object, write).map_err(forbidden)?);
+        }
+        self.is_covered(&all, &interested, write, now)?;
+        for (current, interest) in all.into_iter().zip(interested) {
+            if interest.is_none() {
                 continue;
-            };
-            let used = plan(&current.object, write, now).map_err(|why| {
-                Status::forbidden(&write.resource.group_resource, meta::name(write.new), why)
-            })?;
+            }
+            let used = charge(&current.object, write, now).map_err(forbidden)?;
             if let Some(used) = used {
                 add(&mut companions, current, &used)?;
             }
@@ -154,6 +178,55 @@ impl Companion for QuotaLock<'_> {
 
     fn exhausted(&self) -> Status {
         Status::internal("resource quota evaluation timed out")
+    }
+}
+
+impl QuotaLock<'_> {
+    /// Whether there is a quota for all that is limited by the configuration.
+    fn is_covered(
+        &self,
+        all: &[Current],
+        interested: &[Option<Interest>],
+        write: Write<'_>,
+        now: Timestamp,
+    ) -> Result<(), Status> {
+        let (group, plural) = (&*write.resource.info.group, &*write.resource.info.plural);
+        if !self.of.limited.concerns(group, plural) {
+            return Ok(());
+        }
+        let more = |quota: Option<&Value>| increase(quota, write, now);
+        let specs: Vec<&Value> = all.iter().map(|current| &current.object["spec"]).collect();
+        let mut increases = Vec::new();
+        for (spec, _) in specs
+            .iter()
+            .zip(interested)
+            .filter(|(_, one)| one.is_some())
+        {
+            increases.push(more(Some(spec)));
+        }
+        if increases.is_empty() {
+            increases.push(more(None));
+        }
+        let forbidden = |why: String| {
+            Status::forbidden(&write.resource.group_resource, meta::name(write.new), why)
+        };
+        let mut is_used = false;
+        for increase in increases {
+            is_used |= !increase.map_err(forbidden)?.is_empty();
+        }
+        if !is_used {
+            return Ok(());
+        }
+        let covered = interested.iter().flatten().flat_map(|one| one.names.iter());
+        let scopes = specs.iter().flat_map(|spec| quota::scopes(spec));
+        let used = quota::usage(group, plural, write.new, now);
+        let limited = &self.of.limited;
+        let checked = limited.check((group, plural, write.new), &used, covered, scopes);
+        checked.map_err(|uncovered| match uncovered {
+            Uncovered::Names(_) => forbidden(uncovered.to_string()),
+            // Upstream gives it no reason, and so it is an error of the server.
+            Uncovered::Scopes(_) => Status::new(500, Reason::Unknown, uncovered.to_string()),
+        })
     }
 }
 
@@ -170,90 +243,4 @@ fn add(companions: &mut Companions, current: Current, used: &Amounts) -> Result<
         value: encode::encode(&quota)?,
     });
     Ok(())
-}
-
-/// What `quota` has used after the write; `None` if it does not matter to it.
-///
-/// # Errors
-/// Why it is not allowed.
-fn plan(quota: &Value, write: Write<'_>, now: Timestamp) -> Result<Option<Amounts>, String> {
-    let (group, plural) = (&*write.resource.info.group, &*write.resource.info.plural);
-    let (name, spec) = (meta::name(quota), &quota["spec"]);
-    let hard = amounts_of_json(&quota["status"]["hard"]);
-    let names = quota::names_of(group, plural, hard.keys().map(String::as_str));
-    if names.is_empty() || !quota::in_scope(spec, group, plural, write.new) {
-        return Ok(None);
-    }
-    if write.resource.is_core("pods")
-        && let Some(missing) = quota::missing(&names, write.new)
-    {
-        return Err(format!("failed quota: {name}: {missing}"));
-    }
-    let mut used = amounts_of_json(&quota["status"]["used"]);
-    if names.iter().any(|name| !used.contains_key(*name)) {
-        return Err(format!(
-            "status unknown for quota: {name}, resources: {}",
-            names.join(",")
-        ));
-    }
-    let mut asked = increase(spec, write, now)?;
-    asked.retain(|name, _| hard.contains_key(name));
-    if asked.is_empty() {
-        return Ok(None);
-    }
-    let before = used.clone();
-    resource_list::add(&mut used, &asked);
-    let exceeded: Vec<&String> = asked
-        .keys()
-        .filter(|name| used[*name] > hard[*name])
-        .collect();
-    if exceeded.is_empty() {
-        return Ok(Some(used));
-    }
-    let of = |amounts: &Amounts| {
-        quota::print(
-            exceeded
-                .iter()
-                .filter_map(|name| amounts.get_key_value(*name)),
-        )
-    };
-    Err(format!(
-        "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-        of(&asked),
-        of(&before),
-        of(&hard)
-    ))
-}
-
-/// What the write uses more than there was used before by what it replaces, as far as that is in
-/// the quota's scopes. What becomes less is given back by the controller, which counts anew.
-///
-/// # Errors
-/// It says that it uses less than nothing.
-fn increase(spec: &Value, write: Write<'_>, now: Timestamp) -> Result<Amounts, String> {
-    let (group, plural) = (&*write.resource.info.group, &*write.resource.info.plural);
-    let mut asked = quota::usage(group, plural, write.new, now);
-    let negative: Vec<&str> = asked
-        .iter()
-        .filter(|(_, amount)| amount.is_negative())
-        .map(|(name, _)| name.as_str())
-        .collect();
-    if !negative.is_empty() {
-        return Err(format!(
-            "quota usage is negative for resource(s): {}",
-            negative.join(",")
-        ));
-    }
-    if let Some(old) = write.old
-        && quota::in_scope(spec, group, plural, old)
-    {
-        let before = quota::usage(group, plural, old, now);
-        for (name, amount) in &mut asked {
-            if let Some(before) = before.get(name) {
-                *amount -= *before;
-            }
-        }
-    }
-    asked.retain(|_, amount| !amount.is_zero() && !amount.is_negative());
-    Ok(asked)
 }

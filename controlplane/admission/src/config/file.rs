@@ -11,14 +11,28 @@ use serde_json::Value;
 pub struct AdmissionConfigError(pub(crate) String);
 
 pub(crate) fn expect(
-    (api_version, kind): (&str, &str),
-    (expected_version, expected_kind): (&str, &str),
+    found: (&str, &str),
+    expected: (&str, &str),
 ) -> Result<(), AdmissionConfigError> {
-    if (api_version, kind) == (expected_version, expected_kind) {
+    expect_one(found, &[expected])
+}
+
+/// The same where several versions are known.
+pub(crate) fn expect_one(
+    found: (&str, &str),
+    expected: &[(&str, &str)],
+) -> Result<(), AdmissionConfigError> {
+    if expected.contains(&found) {
         return Ok(());
     }
+    let (api_version, kind) = found;
+    let expected = expected.iter();
+    let expected: Vec<String> = expected
+        .map(|(version, kind)| format!("{kind} of {version}"))
+        .collect();
     Err(AdmissionConfigError(format!(
-        "{kind} of {api_version}: expected {expected_kind} of {expected_version}"
+        "{kind} of {api_version}: expected {}",
+        expected.join(", or ")
     )))
 }
 
