@@ -1,8 +1,10 @@
 //! `coracle check`: what a node needs of its machine, whether it is there, and what to do if not.
 //!
-//! [`Machine::probe`] looks (files and effective capabilities, nothing is changed or loaded);
-//! [`findings`] judges by the tables of [`needs`], purely.
+//! [`Machine::probe`] looks at files and effective capabilities, and asks the kernel whether it
+//! takes nftables' tables, which changes nothing; [`findings`] judges by the tables of [`needs`],
+//! purely, for the engine that `--proxy-mode` would choose ([`engine`]).
 
+mod engine;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod machine;
@@ -11,10 +13,11 @@ mod needs;
 use std::path::Path;
 
 use anyhow::anyhow;
+use coracle_agent::config::ProxyMode;
 
 use self::{
     machine::{Firewall, Machine},
-    needs::{CAPABILITIES, CONTROLLERS, KERNEL_MIN, KERNEL_OPTIONS, NOSWAP_MIN, PROGRAMS},
+    needs::{CAPABILITIES, CONTROLLERS, KERNEL_MIN, KERNEL_OPTIONS, NOSWAP_MIN},
 };
 use crate::{
     Failure,
@@ -45,7 +48,7 @@ struct Finding {
 /// Carries out the command: prints the report; fails if pods cannot run here.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let machine = Machine::probe();
-    let mut findings = findings(&machine);
+    let mut findings = findings(&machine, args.proxy_mode);
     findings.push(cgroup_root(&args.cgroup_root));
     findings.extend(store(&args.store)?);
     for finding in &findings {
@@ -91,21 +94,14 @@ fn store(args: &StoreArgs) -> Result<Vec<Finding>, Failure> {
     Ok(Vec::new())
 }
 
-fn findings(machine: &Machine) -> Vec<Finding> {
+fn findings(machine: &Machine, mode: ProxyMode) -> Vec<Finding> {
     let mut findings = vec![kernel_version(machine)];
     findings.extend(
         KERNEL_OPTIONS
             .iter()
             .map(|option| kernel_option(machine, option)),
     );
-    findings.extend(PROGRAMS.iter().map(|&(program, package, needed)| {
-        finding(
-            machine.programs.contains(program),
-            needed,
-            format!("program {program}"),
-            || format!("apt-get install {package}"),
-        )
-    }));
+    findings.extend(engine::findings(machine, mode));
     findings.extend(CAPABILITIES.iter().map(|&(name, bit, needed, loses)| {
         finding(
             machine.capabilities & (1 << bit) != 0,
@@ -216,16 +212,22 @@ fn cgroup_root(path: &str) -> Finding {
 mod tests {
     use super::*;
 
-    fn complete() -> Machine {
+    use super::needs::{IPTABLES_OPTIONS, NFTABLES_OPTIONS, PROGRAMS};
+
+    pub(super) fn complete() -> Machine {
+        let options = [KERNEL_OPTIONS, IPTABLES_OPTIONS, NFTABLES_OPTIONS];
         Machine {
+            nftables: Some(Ok(())),
+            has_rules_in_iptables: false,
             kernel_config: Some(
-                KERNEL_OPTIONS
+                options
+                    .concat()
                     .iter()
                     .map(|(name, ..)| ((*name).to_owned(), 'y'))
                     .collect(),
             ),
             capabilities: u64::MAX,
-            programs: PROGRAMS.iter().map(|(program, ..)| *program).collect(),
+            programs: PROGRAMS.iter().map(|(program, _)| *program).collect(),
             controllers: CONTROLLERS
                 .iter()
                 .map(|(name, _)| (*name).to_owned())
@@ -240,7 +242,7 @@ mod tests {
     fn check(spoil: impl FnOnce(&mut Machine), expect: Level, advice: &str) {
         let mut machine = complete();
         spoil(&mut machine);
-        let found: Vec<_> = findings(&machine)
+        let found: Vec<_> = findings(&machine, ProxyMode::Auto)
             .into_iter()
             .filter(|f| f.level != Level::Ok)
             .collect();
@@ -252,7 +254,7 @@ mod tests {
     #[test]
     fn a_complete_machine_has_nothing_to_complain_about() {
         assert!(
-            findings(&complete())
+            findings(&complete(), ProxyMode::Auto)
                 .iter()
                 .all(|finding| finding.level == Level::Ok)
         );
@@ -260,11 +262,6 @@ mod tests {
 
     #[test]
     fn each_missing_thing_is_reported_with_what_to_do() {
-        check(
-            |m| m.programs.retain(|name| *name != "iptables-restore"),
-            Level::Fail,
-            "apt-get install iptables",
-        );
         check(
             |m| m.firewalls.push(Firewall::Firewalld),
             Level::Warn,

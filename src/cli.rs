@@ -363,6 +363,10 @@ pub(crate) struct CheckArgs {
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub(crate) cgroup_root: String,
 
+    /// What the node's rules will be kept over: see coracle agent.
+    #[arg(long, default_value = "auto", value_name = "auto|iptables|nftables")]
+    pub(crate) proxy_mode: coracle_agent::config::ProxyMode,
+
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-pub use coracle_netfilter::ProxyMode;
+pub use coracle_netfilter::{ProxyMode, has_rules_in_iptables, probe_nftables};
 use ipnet::IpNet;
 
 pub use self::{names::StubDomain, node_ports::NodePortAddresses};

@@ -6,7 +6,10 @@ use std::{
     path::Path,
 };
 
-use super::needs::{CONTROLLERS, NOSWAP_MIN, PROGRAMS};
+use coracle_agent::config::{has_rules_in_iptables, probe_nftables};
+use coracle_telemetry::ErrorChain;
+
+use super::needs::{CONTROLLERS, NET_ADMIN, NOSWAP_MIN, PROGRAMS};
 
 /// What a machine has.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +24,10 @@ pub(super) struct Machine {
     pub(super) controllers: BTreeSet<String>,
     /// `(release, major, minor)` of the kernel.
     pub(super) kernel: (String, u32, u32),
+    /// What the kernel says to nftables' tables; `None` if who asks may not.
+    pub(super) nftables: Option<Result<(), String>>,
+    /// Whether iptables' tables have rules of an earlier run.
+    pub(super) has_rules_in_iptables: bool,
     /// Whether packets are forwarded between interfaces.
     pub(super) ip_forward: bool,
     /// Firewalls that are in charge of this machine.
@@ -53,14 +60,19 @@ impl Firewall {
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Looks at this machine. The kernel may load modules of nftables, as for an agent.
     pub(super) fn probe() -> Self {
+        let capabilities = effective_capabilities().unwrap_or(0);
+        let may_ask = capabilities & (1 << NET_ADMIN) != 0;
+        let ask = || probe_nftables().map_err(|error| ErrorChain(&error).to_string());
         Self {
             kernel_config: kernel_config(),
-            capabilities: effective_capabilities().unwrap_or(0),
+            capabilities,
+            nftables: may_ask.then(ask),
+            has_rules_in_iptables: may_ask && has_rules_in_iptables(),
             programs: PROGRAMS
                 .iter()
-                .map(|(program, ..)| *program)
+                .map(|(program, _)| *program)
                 .filter(|program| in_path(program))
                 .collect(),
             controllers: controllers(),

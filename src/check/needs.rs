@@ -14,20 +14,6 @@ pub(super) const KERNEL_OPTIONS: &[(&str, bool, &str)] = &[
     ("VETH", true, "pod interfaces"),
     ("BRIDGE", true, "the pod network"),
     ("NF_NAT", true, "Service addresses"),
-    ("NETFILTER_XT_MATCH_COMMENT", true, "rule comments"),
-    (
-        "NETFILTER_XT_MATCH_STATISTIC",
-        true,
-        "balancing over endpoints",
-    ),
-    ("NETFILTER_XT_MATCH_CONNTRACK", true, "connection tracking"),
-    ("NETFILTER_XT_MATCH_RECENT", false, "session affinity"),
-    (
-        "NETFILTER_XT_MATCH_SCTP",
-        false,
-        "Services and published ports of protocol SCTP",
-    ),
-    ("NETFILTER_XT_MATCH_ADDRTYPE", true, "node ports"),
     (
         "NF_CT_NETLINK",
         false,
@@ -42,18 +28,52 @@ pub(super) const KERNEL_OPTIONS: &[(&str, bool, &str)] = &[
     ("VXLAN", false, "nodes on different subnets"),
 ];
 
-/// Program, Debian package, whether pods need it.
-pub(super) const PROGRAMS: &[(&str, &str, bool)] = &[
-    ("iptables-restore", "iptables", true),
-    ("iptables-save", "iptables", true),
+/// The same where iptables keeps the rules.
+pub(super) const IPTABLES_OPTIONS: &[(&str, bool, &str)] = &[
+    ("NETFILTER_XT_MATCH_COMMENT", true, "rule comments"),
+    (
+        "NETFILTER_XT_MATCH_STATISTIC",
+        true,
+        "balancing over endpoints",
+    ),
+    ("NETFILTER_XT_MATCH_CONNTRACK", true, "connection tracking"),
+    ("NETFILTER_XT_MATCH_RECENT", false, "session affinity"),
+    (
+        "NETFILTER_XT_MATCH_SCTP",
+        false,
+        "Services and published ports of protocol SCTP",
+    ),
+    ("NETFILTER_XT_MATCH_ADDRTYPE", true, "node ports"),
+    ("NETFILTER_XT_TARGET_CT", false, "names without connections"),
 ];
+
+/// The same where nftables does.
+pub(super) const NFTABLES_OPTIONS: &[(&str, bool, &str)] = &[
+    ("NF_TABLES", true, "rules over nftables"),
+    ("NF_TABLES_IPV4", true, "rules over nftables"),
+    ("NFT_NAT", true, "Service addresses"),
+    ("NFT_MASQ", true, "what pods send out of the cluster"),
+    ("NFT_CT", true, "connection tracking"),
+    ("NFT_NUMGEN", true, "balancing over endpoints"),
+    ("NFT_FIB_IPV4", true, "node ports"),
+    ("NFT_REJECT_IPV4", true, "refusing what nobody serves"),
+];
+
+/// Programs that are needed where iptables keeps the rules, and their Debian package.
+pub(super) const PROGRAMS: &[(&str, &str)] = &[
+    ("iptables-restore", "iptables"),
+    ("iptables-save", "iptables"),
+];
+
+/// The bit of `CAP_NET_ADMIN`.
+pub(super) const NET_ADMIN: u32 = 12;
 
 /// Capability, its bit, whether pods need it, what is lost without.
 pub(super) const CAPABILITIES: &[(&str, u32, bool, &str)] = &[
     ("CAP_SYS_ADMIN", 21, true, "namespaces and mounts"),
     (
         "CAP_NET_ADMIN",
-        12,
+        NET_ADMIN,
         true,
         "pod networking and Service rules",
     ),

@@ -33,6 +33,7 @@ fn every_documented_command_parses() {
         "coracle store backup --kubeconfig K --force f.db",
         "coracle store restore --data-dir D f.db",
         "coracle check",
+        "coracle check --proxy-mode iptables",
         "coracle net svc/web",
         "coracle net default/a svc/default/web:80 -o json --run-dir R",
         "coracle check --store etcd=https://198.18.0.1:2379 --etcd-cacert ca.pem",

@@ -51,6 +51,9 @@ use self::{
     service::ServiceNetwork,
 };
 
+/// What all chains in iptables' tables are called.
+const OWN_CHAINS: &str = "CORACLE-";
+
 /// Which engine keeps a node's rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ProxyMode {
@@ -133,6 +136,23 @@ pub fn node_engine(mode: ProxyMode) -> Result<Box<dyn NodeEngine>, EngineError> 
     let leave_nftables = || nftables_node::remove().map_err(EngineError::new);
     let iptables = iptables.map_err(EngineError::new)?;
     Ok(Box::new(NodeRules::new(iptables, leave_nftables)))
+}
+
+/// Whether nftables can keep all rules of a node here, Services' and its own: asks the kernel for
+/// tables like those, which are gone with the same transaction. The kernel may load modules.
+///
+/// # Errors
+/// What it says.
+pub fn probe_nftables() -> Result<(), EngineError> {
+    services::probe(&ServiceNetwork::default()).map_err(EngineError::new)?;
+    nftables_node::probe().map_err(EngineError::new)
+}
+
+/// Whether an engine over iptables has left rules there, as far as that is seen without the
+/// program.
+#[must_use]
+pub fn has_rules_in_iptables() -> bool {
+    nftables::has_chains(OWN_CHAINS).unwrap_or(false)
 }
 
 fn over_iptables(iptables: Iptables, network: ServiceNetwork) -> Box<dyn ServiceEngine> {

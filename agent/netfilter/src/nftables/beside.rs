@@ -9,6 +9,7 @@ use coracle_telemetry::ErrorChain;
 
 use super::{kernel, table::Table};
 use crate::{
+    OWN_CHAINS,
     iptables::{
         Iptables, IptablesError,
         other::is_in_legacy,
@@ -18,8 +19,6 @@ use crate::{
 };
 
 const FILTER: &str = "filter";
-/// What chains of ours are called.
-const OWN_CHAINS: &str = "CORACLE-";
 
 /// Whose rules are beside: what takes them from a table, and what permits.
 pub(super) trait Beside {
