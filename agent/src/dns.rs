@@ -29,11 +29,12 @@ use coracle_dns::{
     server::{self, Sockets},
     zone::{InvalidDomain, Zone},
 };
+use coracle_netfilter::ProxyMode;
 use coracle_telemetry::ErrorChain;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
-use self::others::Others;
+use self::{ground::Rules, others::Others};
 pub(crate) use self::{
     ground::{GroundError, give_back},
     names::Names,
@@ -46,7 +47,7 @@ use crate::{
 
 /// Between two looks at whether all is still there.
 const LOOK: Duration = Duration::from_secs(10);
-/// At the rules with one of so many of them: they are asked for by another program.
+/// At the rules with one of so many of them, where it takes another program to read them.
 const RULES_EVERY: u64 = 30;
 
 /// What [`run`] needs to know.
@@ -55,6 +56,7 @@ pub(crate) struct DnsConfig {
     address: IpAddr,
     domain: String,
     others: Others,
+    rules: ProxyMode,
 }
 
 /// Why names cannot be answered.
@@ -79,6 +81,7 @@ impl DnsConfig {
             address: config.dns_address()?,
             domain: config.cluster_domain.clone(),
             others: Others::of(config),
+            rules: config.proxy_mode,
         })
     }
 }
@@ -140,14 +143,20 @@ async fn until_taken(
     forwarder: &Forwarder,
 ) -> Result<(), DnsError> {
     let address = config.address;
+    let mut rules = Rules::new(config.rules);
     names.listed().await;
     for look in 0_u64.. {
         if holder(config, names).is_some() {
             break;
         }
-        if look.is_multiple_of(RULES_EVERY) {
-            blocking(move || ground::untrack(address)).await;
-        }
+        let is_due = look.is_multiple_of(RULES_EVERY);
+        rules = blocking(move || {
+            if is_due || rules.is_disturbed() {
+                rules.ensure(address);
+            }
+            rules
+        })
+        .await;
         tokio::time::sleep(LOOK).await;
         blocking(move || ground::take(address)).await?;
         if let Some(settings) = others::named(config.others.settings()) {

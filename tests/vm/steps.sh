@@ -135,7 +135,7 @@ names() {
       eventually 60 "a pod of $name finds $host" page_by_name "$pod" "$host"
     done
     # Questions are no connections to the kernel: it takes these rules.
-    on "$name" "iptables-save -t raw" | grep -q 'CORACLE-DNS .*-j CT --notrack' || fail "$name follows questions for names"
+    on "$name" "nft list table ip coracle-names" | grep -q notrack || fail "$name follows questions for names"
     ! on "$name" "cat /proc/net/nf_conntrack 2>/dev/null" | grep -q 'dst=10.96.0.10 .*dport=53 ' || fail "$name has followed one"
   done
 }

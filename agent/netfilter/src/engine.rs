@@ -1,6 +1,6 @@
 //! What keeps the kernel's rules equal to a plan.
 
-use std::{collections::BTreeSet, error::Error};
+use std::{collections::BTreeSet, error::Error, net::IpAddr};
 
 use crate::{
     flows::Targets,
@@ -40,6 +40,23 @@ pub trait NodeEngine: Send + std::fmt::Debug {
     /// # Errors
     /// [`EngineError`]; the next call tries again.
     fn reconcile(&mut self, plan: &NodePlan) -> Result<bool, EngineError>;
+
+    /// Whether somebody has changed any rule of the machine since, as far as looking is cheap.
+    fn is_disturbed(&self) -> bool;
+}
+
+/// Keeps what goes to an address at which names are asked for, and comes from there, from being a
+/// connection to the kernel. Blocks.
+pub trait UntrackedEngine: Send + std::fmt::Debug {
+    /// As people call it.
+    fn name(&self) -> &'static str;
+
+    /// Compares the kernel's rules with those for `address` and writes the difference. The first
+    /// call takes over what another engine has left. Returns whether there was any.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the next call tries again.
+    fn ensure(&mut self, address: IpAddr) -> Result<bool, EngineError>;
 
     /// Whether somebody has changed any rule of the machine since, as far as looking is cheap.
     fn is_disturbed(&self) -> bool;

@@ -29,6 +29,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 pub use self::{
     node::NodeRules,
+    untracked::Untracked,
     writer::{Removal, Writer},
 };
 

@@ -6,6 +6,7 @@
 //! | [`host_port`] | the plan for ports of pods that are published on the node |
 //! | [`masquerade`] | the plan for what pods send out of the cluster |
 //! | [`node`] | the plan for all that a node needs beside Services and policies |
+//! | [`untracked`] | the plan for what is no connection to the kernel |
 //! | [`policy`] | the plan for what pods may send and get, and what it does with a packet |
 //! | [`engine`] | what keeps the kernel equal to the plan, whichever way it is told |
 //! | [`nftables`] | the engine over nftables' netlink interface: elements of maps (pure), written by difference |
@@ -40,13 +41,14 @@ mod packets;
 pub mod policy;
 pub mod refused;
 pub mod service;
+pub mod untracked;
 
 use coracle_telemetry::ErrorChain;
 
 pub use self::netlink::Family;
 use self::{
-    engine::{EngineError, NodeEngine, ServiceEngine},
-    iptables::{Iptables, NodeRules, Writer},
+    engine::{EngineError, NodeEngine, ServiceEngine, UntrackedEngine},
+    iptables::{Iptables, IptablesError, NodeRules, Writer},
     nftables::{Node, Services, node as nftables_node, services},
     service::ServiceNetwork,
 };
@@ -138,6 +140,55 @@ pub fn node_engine(mode: ProxyMode) -> Result<Box<dyn NodeEngine>, EngineError> 
     Ok(Box::new(NodeRules::new(iptables, leave_nftables)))
 }
 
+/// The engine for what is no connection on this machine: [`ProxyMode::Auto`] asks the kernel. It has written nothing yet.
+///
+/// # Errors
+/// What it needs is not installed.
+pub fn untracked_engine(mode: ProxyMode) -> Result<Box<dyn UntrackedEngine>, EngineError> {
+    let iptables = Iptables::find();
+    let over_nftables = match mode {
+        ProxyMode::Nftables => true,
+        ProxyMode::Iptables => false,
+        ProxyMode::Auto => nftables::untracked::probe()
+            .inspect_err(|error| {
+                tracing::warn!(error = %ErrorChain(error), "iptables keeps the rules for names: the kernel does not take their nftables table");
+            })
+            .is_ok(),
+    };
+    if over_nftables {
+        return Ok(Box::new(nftables::Untracked::new(iptables.ok())));
+    }
+    let leave_nftables = || nftables::untracked::remove().map_err(EngineError::new);
+    let iptables = iptables.map_err(EngineError::new)?;
+    Ok(Box::new(iptables::Untracked::new(iptables, leave_nftables)))
+}
+
+/// Has all tracked, whichever engine has written what.
+///
+/// # Errors
+/// [`EngineError`]: rules may be left. Calling again is the way on.
+pub fn remove_untracked() -> Result<(), EngineError> {
+    let over_iptables = remove_untracked_over_iptables().map_err(EngineError::new);
+    nftables::untracked::remove()
+        .map_err(EngineError::new)
+        .and(over_iptables)
+}
+
+fn remove_untracked_over_iptables() -> Result<(), IptablesError> {
+    let iptables = match Iptables::find() {
+        Ok(iptables) => iptables,
+        // Where nftables keeps all rules it need not be installed.
+        Err(_) if !nftables::has_chains(iptables::untracked::CHAIN).unwrap_or(true) => {
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    if !nftables::has_iptables_table(&iptables, iptables::untracked::TABLE) {
+        return Ok(());
+    }
+    iptables::untracked::ensure(&iptables, None).map(drop)
+}
+
 /// Whether nftables can keep all rules of a node here, Services' and its own: asks the kernel for
 /// tables like those, which are gone with the same transaction. The kernel may load modules.
 ///
@@ -145,7 +196,8 @@ pub fn node_engine(mode: ProxyMode) -> Result<Box<dyn NodeEngine>, EngineError> 
 /// What it says.
 pub fn probe_nftables() -> Result<(), EngineError> {
     services::probe(&ServiceNetwork::default()).map_err(EngineError::new)?;
-    nftables_node::probe().map_err(EngineError::new)
+    nftables_node::probe().map_err(EngineError::new)?;
+    nftables::untracked::probe().map_err(EngineError::new)
 }
 
 /// Whether an engine over iptables has left rules there, as far as that is seen without the

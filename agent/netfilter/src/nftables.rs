@@ -11,6 +11,7 @@
 //! | `beside` | what stays in iptables' tables beside one of these |
 //! | [`services`] | the engine for Services |
 //! | [`node`] | the engine for host ports, masquerade and the overlay |
+//! | [`untracked`] | the engine for what is no connection to the kernel |
 //! | [`policies`] | what keeps the kernel equal to the plan for policies |
 //!
 //! Tables are ones of their own, so that nobody else's rules are in the way: `nft list ruleset`
@@ -27,10 +28,12 @@ mod rule;
 pub mod services;
 mod table;
 mod transition;
+pub mod untracked;
 mod vip;
 mod whole;
 
-pub use self::{node::Node, services::Services};
+pub(crate) use self::beside::has as has_iptables_table;
+pub use self::{node::Node, services::Services, untracked::Untracked};
 
 /// Whether there are chains whose names start so, such as those that iptables writes: they are seen
 /// without the program, too. In a kernel without nftables there are none.

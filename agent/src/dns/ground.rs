@@ -3,7 +3,11 @@
 use std::net::IpAddr;
 
 use coracle_cni::netlink::{Netlink, NetlinkError, Request, address_message, labelled};
-use coracle_netfilter::iptables::{Iptables, IptablesError, untracked};
+use coracle_netfilter::{
+    ProxyMode,
+    engine::{EngineError, UntrackedEngine},
+    remove_untracked, untracked_engine,
+};
 use ipnet::Ipv4Net;
 use nix::errno::Errno;
 
@@ -26,7 +30,47 @@ pub(crate) enum GroundError {
     Remove(#[source] NetlinkError),
     /// Rules cannot be removed.
     #[error("remove the rules for names")]
-    Rules(#[source] IptablesError),
+    Rules(#[source] EngineError),
+}
+
+/// The rules that have the kernel follow nothing that goes to the address. Without them each
+/// question is a connection to it: slower, and no less right.
+#[derive(Debug)]
+pub(super) struct Rules {
+    mode: ProxyMode,
+    /// Chosen with the first rule that is written.
+    engine: Option<Box<dyn UntrackedEngine>>,
+}
+
+impl Rules {
+    /// Writes nothing yet.
+    pub(super) fn new(mode: ProxyMode) -> Self {
+        Self { mode, engine: None }
+    }
+
+    /// Whether somebody may have changed them. Costs microseconds.
+    pub(super) fn is_disturbed(&self) -> bool {
+        let engine = self.engine.as_ref();
+        engine.is_some_and(|engine| engine.is_disturbed())
+    }
+
+    /// Writes what is missing.
+    pub(super) fn ensure(&mut self, address: IpAddr) {
+        if let Err(error) = self.try_ensure(address) {
+            tracing::debug!(
+                error = %coracle_telemetry::ErrorChain(&error),
+                "questions for names are followed as connections"
+            );
+        }
+    }
+
+    fn try_ensure(&mut self, address: IpAddr) -> Result<bool, EngineError> {
+        let engine = match &mut self.engine {
+            Some(engine) => engine,
+            none => none.insert(untracked_engine(self.mode)?),
+        };
+        engine.ensure(address)
+    }
 }
 
 /// Takes the address. Idempotent.
@@ -54,18 +98,6 @@ pub(super) fn take(address: IpAddr) -> Result<(), GroundError> {
     Ok(())
 }
 
-/// Has the kernel follow nothing that goes there. Without these rules each question is a connection
-/// to it: slower, and no less right.
-pub(super) fn untrack(address: IpAddr) {
-    let rules = Iptables::find().and_then(|iptables| untracked::ensure(&iptables, Some(address)));
-    if let Err(error) = rules {
-        tracing::debug!(
-            error = %coracle_telemetry::ErrorChain(&error),
-            "questions for names are followed as connections"
-        );
-    }
-}
-
 /// Leaves the address, and the rules, to others.
 pub(crate) fn give_back() -> Result<(), GroundError> {
     let mut netlink = Netlink::open().map_err(GroundError::Remove)?;
@@ -77,8 +109,7 @@ pub(crate) fn give_back() -> Result<(), GroundError> {
     }
     // The address last: as long as it is there, what is left of the rules is known as ours. They
     // would keep whoever has the address next from being translated to.
-    let rules = Iptables::find().and_then(|iptables| untracked::ensure(&iptables, None));
-    rules.map_err(GroundError::Rules)?;
+    remove_untracked().map_err(GroundError::Rules)?;
     netlink.batch(requests).map_err(GroundError::Remove)
 }
 

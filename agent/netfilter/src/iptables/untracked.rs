@@ -1,6 +1,4 @@
-//! Rules for the address at which this node answers names itself: what goes there and comes from
-//! there is no connection to the kernel. Thousands of questions a second would fill its table of
-//! these, and each datagram would be looked up in it.
+//! The engine for what is no connection to the kernel, over iptables: see [`crate::untracked`].
 //!
 //! ```text
 //! raw PREROUTING, OUTPUT -> CORACLE-DNS: -d ADDRESS --dport 53 and -s ADDRESS --sport 53 -> CT --notrack
@@ -13,18 +11,66 @@ use ipnet::IpNet;
 use super::{
     Iptables, IptablesError,
     plan::{Chain, Desired, Jump},
+    writer::Removal,
+};
+use crate::{
+    engine::{EngineError, UntrackedEngine},
+    untracked::PORT,
 };
 
 /// Where these rules are.
 pub const TABLE: &str = "raw";
-const CHAIN: &str = "CORACLE-DNS";
+pub(crate) const CHAIN: &str = "CORACLE-DNS";
 
-/// Has nothing tracked of what goes to `address` and comes from there: of none, all is.
+/// Keeps the rules. Knows nothing between two calls.
+#[derive(Debug)]
+pub struct Untracked {
+    iptables: Iptables,
+    /// Takes away what an engine that is no iptables has left.
+    other_engine: Removal,
+    /// It has left nothing.
+    alone: bool,
+}
+
+impl Untracked {
+    /// Has written nothing yet. What another engine has left is removed once these rules stand.
+    #[must_use]
+    pub fn new(iptables: Iptables, other_engine: Removal) -> Self {
+        Self {
+            iptables,
+            other_engine,
+            alone: false,
+        }
+    }
+}
+
+impl UntrackedEngine for Untracked {
+    fn name(&self) -> &'static str {
+        "iptables"
+    }
+
+    fn ensure(&mut self, address: IpAddr) -> Result<bool, EngineError> {
+        let wrote = ensure(&self.iptables, Some(address)).map_err(EngineError::new)?;
+        if !self.alone {
+            (self.other_engine)()?;
+            self.alone = true;
+        }
+        Ok(wrote)
+    }
+
+    fn is_disturbed(&self) -> bool {
+        // A comparison executes a program: who calls says how often.
+        false
+    }
+}
+
+/// Has nothing tracked of what goes to `address` and comes from there: of none, all is. Returns
+/// whether it wrote.
 ///
 /// # Errors
 /// [`IptablesError`]: also where the kernel cannot do that.
-pub fn ensure(iptables: &Iptables, address: Option<IpAddr>) -> Result<(), IptablesError> {
-    iptables.ensure(TABLE, &plan(address)).map(drop)
+pub(crate) fn ensure(iptables: &Iptables, address: Option<IpAddr>) -> Result<bool, IptablesError> {
+    iptables.ensure(TABLE, &plan(address))
 }
 
 fn plan(address: Option<IpAddr>) -> Desired {
@@ -38,8 +84,8 @@ fn plan(address: Option<IpAddr>) -> Desired {
     let rules = ["udp", "tcp"].iter().flat_map(|protocol| {
         let matches = format!("-p {protocol} -m {protocol}");
         [
-            format!("-d {host} {matches} --dport 53 -j CT --notrack"),
-            format!("-s {host} {matches} --sport 53 -j CT --notrack"),
+            format!("-d {host} {matches} --dport {PORT} -j CT --notrack"),
+            format!("-s {host} {matches} --sport {PORT} -j CT --notrack"),
         ]
     });
     desired.chains = BTreeMap::from([(CHAIN.to_owned(), Chain::sequence(rules.collect()))]);

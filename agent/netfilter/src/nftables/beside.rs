@@ -106,7 +106,7 @@ fn try_ensure(
 }
 
 /// Whether somebody has used this table: asking the tool for one that is not there makes it.
-fn has(iptables: &Iptables, table: &str) -> bool {
+pub(crate) fn has(iptables: &Iptables, table: &str) -> bool {
     if !iptables.is_nft() {
         return is_in_legacy(table);
     }

@@ -75,6 +75,7 @@ pub(super) enum Field {
     Source6,
     Destination6,
     /// Of TCP, UDP and SCTP alike.
+    SourcePort,
     DestinationPort,
     TcpFlags,
     /// Of ICMPv6, too.
@@ -210,6 +211,8 @@ pub(super) enum Expression {
         port: Register,
     },
     Masquerade,
+    /// The packet is of no connection.
+    Untrack,
     Refuse(Refuse),
     Verdict(Verdict),
 }
@@ -242,6 +245,7 @@ impl Expression {
             Self::Remember { .. } => "dynset",
             Self::Translate4 { .. } => "nat",
             Self::Masquerade => "masq",
+            Self::Untrack => "notrack",
             Self::Refuse(_) => "reject",
             Self::Verdict(_) => "immediate",
         }
@@ -290,6 +294,7 @@ impl Expression {
             Self::Translate4 { address, port } => translate(data, *address, *port),
             // NF_NAT_RANGE_PROTO_RANDOM_FULLY.
             Self::Masquerade => number(data, 1, 1 << 4),
+            Self::Untrack => {}
             Self::Refuse(how) => refuse(data, *how),
             Self::Verdict(verdict) => {
                 number(data, 1, VERDICT_REGISTER);
@@ -306,6 +311,7 @@ fn payload(data: &mut Vec<u8>, field: Field, register: Register) {
         Field::Destination4 => (1, 16, 4),
         Field::Source6 => (1, 8, 16),
         Field::Destination6 => (1, 24, 16),
+        Field::SourcePort => (2, 0, 2),
         Field::DestinationPort => (2, 2, 2),
         Field::TcpFlags => (2, 13, 1),
         Field::IcmpType => (2, 0, 1),

@@ -276,6 +276,7 @@ impl NftablesTracer {
                 packet.masqueraded = true;
                 Step::End(End::Accepted)
             }
+            Expression::Untrack => unreachable!("Services are connections"),
             Expression::Refuse(Refuse::TcpReset) => {
                 assert_eq!(packet.protocol, Protocol::Tcp);
                 Step::End(End::Rejected("tcp-reset"))
