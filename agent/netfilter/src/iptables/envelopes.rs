@@ -54,7 +54,7 @@ pub(crate) fn plan(overlay: Option<(IpNet, u16)>, hooks: &[&'static str]) -> Des
         desired.jumps.push(Jump {
             from,
             rule: format!("-j {chain}"),
-            first: false,
+            first: true,
         });
     }
     desired
@@ -107,12 +107,12 @@ mod tests {
         for rule in [
             "-A CORACLE-OVERLAY -s 10.244.0.0/16 -p udp -m udp --dport 8472 -m addrtype --dst-type LOCAL -j DROP",
             "-A CORACLE-OVERLAY -s 10.244.0.0/16 ! -d 10.244.0.0/16 -p udp -m udp --dport 8472 -j DROP",
-            "-A PREROUTING -j CORACLE-OVERLAY",
+            "-I PREROUTING 1 -j CORACLE-OVERLAY",
             "-A CORACLE-OVERLAY-IN -s 10.244.0.0/16 -p udp -m udp --dport 8472 -j DROP",
             "-A CORACLE-OVERLAY-IN -p udp -m udp --dport 8472 -m conntrack --ctstate DNAT --ctdir ORIGINAL -j DROP",
             "-A CORACLE-OVERLAY-FWD ! -d 10.244.0.0/16 -p udp -m udp --dport 8472 -m conntrack --ctstate DNAT --ctdir ORIGINAL -j DROP",
-            "-A INPUT -j CORACLE-OVERLAY-IN",
-            "-A FORWARD -j CORACLE-OVERLAY-FWD",
+            "-I INPUT 1 -j CORACLE-OVERLAY-IN",
+            "-I FORWARD 1 -j CORACLE-OVERLAY-FWD",
         ] {
             assert!(text.contains(rule), "{rule}: {text}");
         }

@@ -78,7 +78,7 @@ pub struct Jump {
     pub from: &'static str,
     /// `-j CORACLE-...`, perhaps with a match before.
     pub rule: String,
-    /// At the top instead of at the end.
+    /// At the top instead of at the end: that is before what refuses everything that gets so far.
     pub first: bool,
 }
 
@@ -185,18 +185,9 @@ pub fn reconcile(actual: &Chains, desired: &Desired) -> Changes {
 
 fn reconcile_jumps(actual: &Chains, desired: &Desired, changes: &mut Changes) {
     for jump in &desired.jumps {
-        let present = actual
-            .get(jump.from)
-            .map_or(0, |rules| rules.iter().filter(|r| **r == jump.rule).count());
-        if present == 0 && jump.first {
-            changes
-                .rules
-                .push(format!("-I {} 1 {}", jump.from, jump.rule));
-        } else if present == 0 {
-            changes
-                .rules
-                .push(format!("-A {} {}", jump.from, jump.rule));
-        }
+        let rules = actual.get(jump.from).map_or(&[][..], Vec::as_slice);
+        let present = rules.iter().filter(|rule| **rule == jump.rule).count();
+        place(actual, jump, changes);
         for _ in 1..present {
             changes
                 .rules
@@ -229,6 +220,57 @@ fn reconcile_jumps(actual: &Chains, desired: &Desired, changes: &mut Changes) {
             }
         }
     }
+}
+
+/// Adds a jump that is not there, or stands where nothing comes by any more.
+fn place(actual: &Chains, jump: &Jump, changes: &mut Changes) {
+    let Jump { from, rule, first } = jump;
+    let rules = actual.get(*from).map_or(&[][..], Vec::as_slice);
+    let present = rules.iter().position(|other| other == rule);
+    let refused = rules
+        .iter()
+        .position(|rule| refuses_everything(actual, rule))
+        .filter(|_| !first);
+    match (present, refused) {
+        (Some(at), Some(refused)) if at > refused => {
+            changes.rules.push(format!("-D {from} {rule}"));
+        }
+        (Some(_), _) => return,
+        (None, _) => {}
+    }
+    // Before it: numbers begin with one, and count what goes in before.
+    let begin = format!("-I {from} ");
+    let inserted = changes.rules.iter().filter(|one| one.starts_with(&begin));
+    let number = refused.map(|refused| refused + 1 + inserted.count());
+    changes.rules.push(match number.or(first.then_some(1)) {
+        Some(number) => format!("-I {from} {number} {rule}"),
+        None => format!("-A {from} {rule}"),
+    });
+}
+
+/// Whether a rule lets nothing come by, as a policy would: by itself, or by a chain that begins
+/// with such a rule.
+fn refuses_everything(chains: &Chains, rule: &str) -> bool {
+    let refuses = |target: &str| matches!(target, "DROP" | "REJECT");
+    unconditional(rule).is_some_and(|target| {
+        let begin = chains.get(target).and_then(|rules| rules.first());
+        refuses(target)
+            || begin
+                .and_then(|rule| unconditional(rule))
+                .is_some_and(refuses)
+    })
+}
+
+/// Where a rule leads whatever comes to it.
+fn unconditional(rule: &str) -> Option<&str> {
+    let target = match rule.strip_prefix("-m comment --comment ") {
+        None => rule.strip_prefix("-j ")?,
+        Some(comment) => match comment.strip_prefix('"') {
+            Some(quoted) => quoted.split_once("\" -j ")?.1,
+            None => comment.split_once(' ')?.1.strip_prefix("-j ")?,
+        },
+    };
+    target.split(' ').next()
 }
 
 /// Where a rule jumps to.

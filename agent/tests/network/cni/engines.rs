@@ -20,6 +20,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 
 for_each_engine!(
     pods_are_forwarded_where_others_forbid_it,
+    pods_are_forwarded_past_a_refusal_at_the_end,
     a_killed_agents_ports_go_on_and_the_next_withdraws_them,
 );
 
@@ -118,6 +119,31 @@ fn pods_are_forwarded_where_others_forbid_it(mode: ProxyMode) {
         .lines()
         .filter(|line| line.starts_with("-A CORACLE-CNI"));
     assert_eq!(permissions.count(), 2, "{saved}");
+}
+
+/// As the files of some distributions end: whatever is not let through is refused.
+fn pods_are_forwarded_past_a_refusal_at_the_end(mode: ProxyMode) {
+    let Some(lab) = lab_by(mode, "node-refused") else {
+        return;
+    };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let iptables = |words: &[&str]| node.ns.run(|| output("iptables", words)).unwrap();
+    iptables(&["-A", "FORWARD", "-d", "198.18.0.9", "-j", "DROP"]);
+    iptables(&["-A", "FORWARD", "-j", "REJECT"]);
+    let network = node.ready_network();
+    let pod = node.pod(&network, "a", published(8081));
+    let _servers = (pod.serve("a"), serve(&outside.ns, "stranger"));
+    let _running = node.routes_repaired(Some(network), NEVER);
+    wait_for("forwarded", || {
+        ask(&outside.ns, "198.18.0.1:8081").is_ok() && ask(&pod.ns, "198.18.0.2:8080").is_ok()
+    });
+    let saved = node.iptables_save();
+    let at = |rule: &str| {
+        saved
+            .find(rule)
+            .unwrap_or_else(|| panic!("{rule}: {saved}"))
+    };
+    assert!(at("-d 198.18.0.9/32 -j DROP") < at("-A FORWARD -j CORACLE-CNI"));
 }
 
 #[test]

@@ -100,3 +100,50 @@ fn a_sequence_that_differs_is_rewritten() {
     assert!(changes.declared.contains(&"OUR-A".to_owned()));
     assert!(changes.rules.contains(&"-A OUR-A -j OUR-SET".to_owned()));
 }
+
+#[test]
+fn a_last_jump_comes_before_what_refuses_everything() {
+    let desired = Desired {
+        jumps: vec![Jump {
+            from: "FORWARD",
+            rule: "-j OUR-A".into(),
+            first: false,
+        }],
+        ..Desired::default()
+    };
+    let changes = |rules: &str| {
+        let saved = format!(
+            ":FORWARD ACCEPT [0:0]\n:NO - [0:0]\n:SOME - [0:0]\n-A NO -j DROP\n-A SOME -i eth9 -j RETURN\n-A SOME -j DROP\n{rules}"
+        );
+        reconcile(&parse(&saved), &desired).rules
+    };
+    let (ours, refusal) = (
+        "-A FORWARD -j OUR-A\n",
+        "-A FORWARD -j REJECT --reject-with x\n",
+    );
+    let guest = "-A FORWARD -i eth0 -j DROP\n";
+    for (rules, expected) in [
+        (guest.to_owned(), vec!["-A FORWARD -j OUR-A"]),
+        (format!("{guest}{refusal}"), vec!["-I FORWARD 2 -j OUR-A"]),
+        (
+            format!("{guest}{refusal}{ours}"),
+            vec!["-D FORWARD -j OUR-A", "-I FORWARD 2 -j OUR-A"],
+        ),
+        (format!("{guest}{ours}{refusal}"), vec![]),
+        (
+            "-A FORWARD -m comment --comment \"the -j end\" -j DROP\n".to_owned(),
+            vec!["-I FORWARD 1 -j OUR-A"],
+        ),
+        (
+            "-A FORWARD -m comment --comment end -j NO\n".to_owned(),
+            vec!["-I FORWARD 1 -j OUR-A"],
+        ),
+        // Who lets some through may know why.
+        (
+            "-A FORWARD -j SOME\n".to_owned(),
+            vec!["-A FORWARD -j OUR-A"],
+        ),
+    ] {
+        assert_eq!(changes(&rules), expected, "{rules}");
+    }
+}
