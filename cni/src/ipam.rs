@@ -62,6 +62,18 @@ pub fn find(conf: &NetConf, owner: &Owner) -> Result<Option<Ipv4Addr>, CniError>
     }
 }
 
+/// Everybody who has an address.
+///
+/// # Errors
+/// [`CniError::Io`].
+pub fn owners(conf: &NetConf) -> Result<Vec<Owner>, CniError> {
+    let all = match Store::open_existing(&conf.ipam.directory(&conf.name))? {
+        Some(store) => store.list()?,
+        None => Vec::new(),
+    };
+    Ok(all.into_iter().filter_map(|(_, owner)| owner).collect())
+}
+
 /// Releases every reservation whose owner is not in `valid`. Returns the freed addresses.
 ///
 /// # Errors

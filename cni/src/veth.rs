@@ -108,20 +108,34 @@ pub fn create(netlink: &mut Netlink, pair: &Pair<'_>, netns: &NetNs) -> Result<(
         .controller(pair.bridge)
         .up()
         .build();
-    let mut port = LinkUnspec::new_with_name(pair.host_name).build();
+    netlink.batch(vec![
+        Request::create("make the veth pair", RouteNetlinkMessage::NewLink(host)),
+        port_flags(pair.host_name, pair.hairpin),
+    ])
+}
+
+fn port_flags(host_name: &str, hairpin: bool) -> Request {
+    let mut port = LinkUnspec::new_with_name(host_name).build();
     port.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::PortKind(InfoPortKind::Bridge),
         LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(
-            pair.hairpin,
+            hairpin,
         )])),
     ]));
-    netlink.batch(vec![
-        Request::create("make the veth pair", RouteNetlinkMessage::NewLink(host)),
-        Request::change(
-            "set the bridge port's flags",
-            RouteNetlinkMessage::NewLink(port),
-        ),
-    ])
+    Request::change(
+        "set the bridge port's flags",
+        RouteNetlinkMessage::NewLink(port),
+    )
+}
+
+/// What puts a node's end that is there on a bridge. Succeeds if its pod has gone meanwhile.
+pub(crate) fn attachment(host_name: &str, bridge: u32, hairpin: bool) -> [Request; 2] {
+    let link = LinkUnspec::new_with_name(host_name).controller(bridge);
+    let attach = Request::change(
+        "put a pod's link back on the bridge",
+        RouteNetlinkMessage::SetLink(link.build()),
+    );
+    [attach, port_flags(host_name, hairpin)].map(|request| request.tolerate(&[Errno::ENODEV]))
 }
 
 /// Deletes the pair by the node's end, and what limits it. Succeeds if there is none.

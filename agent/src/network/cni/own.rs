@@ -220,16 +220,27 @@ impl OwnNetwork {
 
     fn try_repair(&self, conf: &NetConf) -> Result<(), CniError> {
         self.publish(conf)?;
-        bridge::ensure(&mut Netlink::open()?, conf)?;
+        let mut netlink = Netlink::open()?;
+        bridge::ensure(&mut netlink, conf)?;
+        let attached = coracle_cni::reattach(&mut netlink, conf)?;
+        if attached > 0 {
+            tracing::warn!(
+                attached,
+                bridge = conf.bridge,
+                "put pods back on the bridge, which somebody had deleted"
+            );
+        }
         if self.shared.rules.repair()? {
             tracing::info!("repaired rules of the pods' network that were not there");
         }
         Ok(())
     }
 
-    /// Whether others may have removed rules.
+    /// Whether others may have removed rules, or the bridge.
     pub(super) fn is_disturbed(&self) -> bool {
-        self.shared.rules.is_disturbed()
+        let find = |conf: &NetConf| bridge::find(&mut Netlink::open()?, conf);
+        let is_lost = |conf: NetConf| matches!(find(&conf), Ok(None));
+        self.shared.rules.is_disturbed() || self.conf().is_some_and(is_lost)
     }
 
     /// Keeps pods out of the overlay. Blocks.

@@ -172,6 +172,43 @@ fn flushed_rules_of_the_node_come_back_long_before_the_regular_comparison() {
     }
 }
 
+/// Pods are asked by each other, themselves and strangers.
+#[test]
+fn pods_come_back_to_a_bridge_that_somebody_has_taken() {
+    let Some(lab) = lab_by(Nftables, "node-bridge") else {
+        return;
+    };
+    let (node, outside) = (lab.node(1), lab.node(2));
+    let network = node.ready_network();
+    let a = node.pod(&network, "a", published(8081));
+    let b = node.pod(&network, "b", Vec::new());
+    let _servers = (a.serve("a"), b.serve("b"));
+    // Somebody else's, with such a name.
+    let theirs = "veth0123456789a";
+    let ip = |words: &str| {
+        node.ns
+            .run(|| output("ip", &words.split(' ').collect::<Vec<_>>()))
+    };
+    ip(&format!("link add {theirs} up type veth peer name theirs")).unwrap();
+    let _running = node.routes_repaired(Some(network), NEVER);
+    for damage in [
+        "link del coracle0",
+        "link set coracle0 down",
+        "addr flush dev coracle0",
+    ] {
+        ip(damage).unwrap();
+        let took = wait_for("healed", || {
+            ask(&outside.ns, "198.18.0.1:8081").is_ok()
+                && ask(&a.ns, "198.18.0.1:8081").is_ok()
+                && ask(&a.ns, &format!("{}:8080", b.address)).is_ok()
+        });
+        note(&format!("{damage} healed: {took:?}"));
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    }
+    let shown = ip(&format!("-d link show {theirs}")).unwrap();
+    assert!(!shown.contains("master"), "{shown}");
+}
+
 fn a_killed_agents_ports_go_on_and_the_next_withdraws_them(mode: ProxyMode) {
     let Some(lab) = lab_by(mode, "node-killed") else {
         return;
