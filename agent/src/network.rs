@@ -4,6 +4,7 @@
 mod bandwidth;
 pub mod cni;
 mod node_rules;
+mod overlay_record;
 pub(crate) mod places;
 pub mod port_map;
 pub(crate) mod published;

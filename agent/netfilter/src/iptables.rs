@@ -28,7 +28,7 @@ use std::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 pub use self::{
-    node::NodeRules,
+    node::{NodeRemoval, NodeRules},
     untracked::Untracked,
     writer::{Removal, Writer},
 };

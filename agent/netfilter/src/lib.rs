@@ -135,7 +135,7 @@ pub fn node_engine(mode: ProxyMode) -> Result<Box<dyn NodeEngine>, EngineError> 
     if over_nftables {
         return Ok(Box::new(Node::new(iptables.ok())));
     }
-    let leave_nftables = || nftables_node::remove().map_err(EngineError::new);
+    let leave_nftables = |overlay| nftables_node::remove_known(overlay).map_err(EngineError::new);
     let iptables = iptables.map_err(EngineError::new)?;
     Ok(Box::new(NodeRules::new(iptables, leave_nftables)))
 }

@@ -5,6 +5,8 @@
 //! The engine is chosen with the first rule that is written, and stays until the agent ends.
 //! Blocks.
 
+use std::path::Path;
+
 use coracle_netfilter::{
     ProxyMode,
     engine::{EngineError, NodeEngine},
@@ -13,12 +15,16 @@ use coracle_netfilter::{
     node::{NodePlan, Overlay, Part},
     node_engine,
 };
+use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
+
+use super::overlay_record::OverlayRecord;
 
 /// Whoever has it writes; one at a time, so that two transactions never carry different plans.
 #[derive(Debug)]
 pub(crate) struct NodeRules {
     mode: ProxyMode,
+    overlay: OverlayRecord,
     kept: Mutex<Kept>,
 }
 
@@ -26,6 +32,8 @@ pub(crate) struct NodeRules {
 struct Kept {
     plan: NodePlan,
     engine: Option<Box<dyn NodeEngine>>,
+    /// Somebody has told of the overlay, and its rules are written.
+    is_overlay_told: bool,
 }
 
 impl Kept {
@@ -40,14 +48,17 @@ impl Kept {
 }
 
 impl NodeRules {
-    /// Begins with what an earlier run remembered. Writes nothing.
-    pub(crate) fn new(mode: ProxyMode, remembered: NodePlan) -> Self {
+    /// Begins with what an earlier run remembered, of the overlay in `dir`. Writes nothing.
+    pub(crate) fn new(mode: ProxyMode, dir: &Path, mut remembered: NodePlan) -> Self {
+        let overlay = OverlayRecord::in_dir(dir);
+        remembered.overlay = overlay.load();
         let kept = Kept {
             plan: remembered,
-            engine: None,
+            ..Kept::default()
         };
         Self {
             mode,
+            overlay,
             kept: Mutex::new(kept),
         }
     }
@@ -63,10 +74,18 @@ impl NodeRules {
 
     /// Costs nothing if it is known.
     pub(crate) fn set_overlay(&self, overlay: Overlay) -> Result<(), EngineError> {
-        if self.kept.lock().plan.overlay == overlay {
+        let kept = self.kept.lock();
+        if kept.is_overlay_told && kept.plan.overlay == overlay {
             return Ok(());
         }
-        self.change(Part::Overlay, |plan| plan.overlay = overlay)
+        drop(kept);
+        self.change(Part::Overlay, |plan| plan.overlay = overlay)?;
+        // A full disk is no reason to cut nodes off: the rules stand.
+        if let Err(error) = self.overlay.store(overlay) {
+            tracing::warn!(error = %ErrorChain(&error), "the next agent may not know of the overlay before a server tells it");
+        }
+        self.kept.lock().is_overlay_told = true;
+        Ok(())
     }
 
     /// Writes again what others removed. Returns whether there was anything.
@@ -82,6 +101,11 @@ impl NodeRules {
         let kept = self.kept.lock();
         let engine = kept.engine.as_ref();
         engine.is_none_or(|engine| engine.is_disturbed())
+    }
+
+    /// Another network has followed: nobody is kept from an overlay any more.
+    pub(crate) fn forget_overlay(&self) -> Result<(), EngineError> {
+        self.overlay.store(Overlay::None).map_err(EngineError::new)
     }
 
     fn change(&self, part: Part, edit: impl FnOnce(&mut NodePlan)) -> Result<(), EngineError> {

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_netfilter::ProxyMode;
 use serde_json::{Value, json};
 
 use crate::harness::{Node, Pod, ask, lab, output, wait_for};
@@ -100,6 +101,42 @@ fn pods_of_another_subnet_are_reached_through_vxlan_under_their_own_address() {
         .put("nodes", object(&far.name, "198.18.0.77", &far.pod_cidr()));
     wait_for("the overlay is gone", || {
         !routes(&near).contains("coracle-vxlan")
+    });
+}
+
+/// The link outlives the agent: so does what keeps pods out of it, whichever engine follows.
+#[test]
+fn the_next_agent_keeps_pods_out_of_the_overlay_without_a_server() {
+    let Some(lab) = lab("untold") else { return };
+    let (near, far) = (lab.node(1), lab.far_node(2));
+    lab.register(&[&near, &far]);
+    let guarded = |mode: ProxyMode| match mode {
+        ProxyMode::Nftables => near
+            .nft(&["list", "table", "ip", "coracle-overlay"])
+            .is_ok(),
+        _ => near.iptables_save().contains("-j CORACLE-OVERLAY-IN"),
+    };
+    let running = near.routes(Some(near.ready_network_by(ProxyMode::Nftables)));
+    wait_for("the overlay", || {
+        routes(&near).contains("dev coracle-vxlan")
+    });
+    drop(running);
+    for (flushed, next) in [
+        (true, ProxyMode::Nftables),
+        (false, ProxyMode::Iptables),
+        (true, ProxyMode::Iptables),
+    ] {
+        if flushed {
+            near.nft(&["flush", "ruleset"]).unwrap();
+        }
+        near.block_on(near.network_by(next).repair()).unwrap();
+        assert!(guarded(next), "flushed: {flushed}, {next:?}");
+    }
+    // Only nodes of the own subnet are left.
+    lab.api.delete("nodes", "", "n2");
+    let _running = near.routes(Some(near.network_by(ProxyMode::Iptables)));
+    wait_for("no overlay, and no rules of it", || {
+        !near.iptables_save().contains("CORACLE-OVERLAY")
     });
 }
 

@@ -5,11 +5,15 @@
 
 use coracle_telemetry::ErrorChain;
 
-use super::{Iptables, IptablesError, envelopes, host_ports, masquerade, writer::Removal};
+use super::{Iptables, IptablesError, envelopes, host_ports, masquerade};
 use crate::{
     engine::{EngineError, NodeEngine},
     node::{NodePlan, Overlay, Part},
 };
+
+/// What takes away the rules of another engine that these have followed: those of the overlay only
+/// if it is known.
+pub type NodeRemoval = fn(Overlay) -> Result<(), EngineError>;
 
 /// Keeps them.
 #[derive(Debug)]
@@ -18,7 +22,7 @@ pub struct NodeRules {
     /// The kernel's count of changes when all was right: see [`Iptables::generation`].
     verified: Option<u32>,
     /// Takes away what an engine that is no iptables has left.
-    other_engine: Removal,
+    other_engine: NodeRemoval,
     /// It has left nothing.
     alone: bool,
 }
@@ -26,7 +30,7 @@ pub struct NodeRules {
 impl NodeRules {
     /// Has written nothing yet. What another engine has left is removed once these rules stand.
     #[must_use]
-    pub fn new(iptables: Iptables, other_engine: Removal) -> Self {
+    pub fn new(iptables: Iptables, other_engine: NodeRemoval) -> Self {
         Self {
             iptables,
             verified: None,
@@ -67,11 +71,12 @@ impl NodeRules {
         // once more.
         self.verified = generation;
         if !self.alone {
-            self.alone = (self.other_engine)()
+            let removed = (self.other_engine)(plan.overlay)
                 .inspect_err(|error| {
                     tracing::warn!(error = %ErrorChain(error), "cannot remove the node's rules that another engine has left");
                 })
                 .is_ok();
+            self.alone = removed && plan.overlay != Overlay::Unknown;
         }
         Ok(wrote)
     }

@@ -32,35 +32,56 @@ pub(super) trait Beside {
     fn permission(&self, actual: &Chains, is_needed: bool) -> Changes;
 }
 
-/// What was done in iptables' tables.
+/// What was done in the tables of both variants of iptables: the kernel follows whichever is used.
 #[derive(Debug)]
-pub(super) struct Iptabled {
-    /// Not installed: then nobody uses it.
-    iptables: Option<Iptables>,
+pub(super) struct Iptabled(Vec<Variant>);
+
+#[derive(Debug)]
+struct Variant {
+    iptables: Iptables,
     /// Nothing of the other engine is left, and the permission is as it should be.
     settled: bool,
 }
 
 impl Iptabled {
+    /// One that is not installed is not used.
     pub(super) fn new(iptables: Option<Iptables>) -> Self {
-        Self {
+        let other = iptables
+            .as_ref()
+            .map(|one| Iptables::variant(!one.is_nft()));
+        let other = other.and_then(Result::ok);
+        let variant = |iptables| Variant {
             iptables,
             settled: false,
-        }
+        };
+        Self(iptables.into_iter().chain(other).map(variant).collect())
     }
 
     /// Has all looked at again.
     pub(super) fn unsettle(&mut self) {
-        self.settled = false;
+        for variant in &mut self.0 {
+            variant.settled = false;
+        }
     }
 
     /// Looks, and writes what is missing. Returns whether it wrote. What fails is tried again with
     /// the next comparison: nftables' rules do not wait for it.
     pub(super) fn ensure(&mut self, beside: &dyn Beside) -> bool {
-        let Some(iptables) = &self.iptables else {
-            return false;
-        };
-        match try_ensure(iptables, beside, self.settled) {
+        let each = self.0.iter_mut();
+        each.fold(false, |wrote, variant| variant.ensure(beside) | wrote)
+    }
+
+    /// The same where the kernel's count does not tell whether somebody has changed it.
+    pub(super) fn ensure_uncounted(&mut self, beside: &dyn Beside) -> bool {
+        let each = self.0.iter_mut();
+        let uncounted = each.filter(|variant| !(variant.settled && variant.iptables.is_nft()));
+        uncounted.fold(false, |wrote, variant| variant.ensure(beside) | wrote)
+    }
+}
+
+impl Variant {
+    fn ensure(&mut self, beside: &dyn Beside) -> bool {
+        match try_ensure(&self.iptables, beside, self.settled) {
             Ok(wrote) => {
                 self.settled = true;
                 wrote
@@ -71,15 +92,6 @@ impl Iptabled {
                 false
             }
         }
-    }
-
-    /// The same where the kernel's count does not tell whether somebody has changed it.
-    pub(super) fn ensure_uncounted(&mut self, beside: &dyn Beside) -> bool {
-        let counted = self.iptables.as_ref().is_none_or(Iptables::is_nft);
-        if counted && self.settled {
-            return false;
-        }
-        self.ensure(beside)
     }
 }
 

@@ -40,6 +40,7 @@ impl Kept {
         let sets = sets.filter(|set| Some(&***set) != remembered);
         let elements = sets.map(|set| Ok((set.clone(), kernel::elements(&self.table, set)?)));
         Ok(Some(Held {
+            is_dormant: present.is_dormant,
             chains: chains.collect(),
             hooks: present.hooks,
             elements: elements.collect::<io::Result<_>>()?,

@@ -32,6 +32,8 @@ pub(super) enum CommitError {
 const TRIES: usize = 8;
 /// The kernel counts more than the bytes of a message.
 const OVERHEAD: usize = 2;
+/// `NFT_TABLE_F_DORMANT`.
+const DORMANT: u32 = 1;
 /// A usual send buffer.
 const SEND_BYTES: usize = 128 * 1024;
 
@@ -102,6 +104,8 @@ pub(super) type Hooked = (u32, u32, u32, String);
 /// What is there of a table.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Present {
+    /// Its chains are not called, whatever they are.
+    pub(super) is_dormant: bool,
     pub(super) sets: BTreeMap<String, Shape>,
     /// The rules of each chain, as the kernel has them.
     pub(super) chains: BTreeMap<String, Vec<Vec<u8>>>,
@@ -120,12 +124,24 @@ pub(super) fn removal(table: &Table) -> io::Result<Batch> {
 
 /// In a kernel without nftables there is no table.
 pub(super) fn is_there(table: &Table) -> io::Result<bool> {
+    flags(table).map(|flags| flags.is_some())
+}
+
+/// Of a table; `None` if it is not there.
+fn flags(table: &Table) -> io::Result<Option<u32>> {
     let all = |_: &mut Vec<u8>| {};
-    let found = list(table, verb::GET_TABLE, all, |found: &mut bool, one| {
-        *found |= find_text(one.attributes(), 1).as_deref() == Some(&*table.name);
-    });
+    let found = list(
+        table,
+        verb::GET_TABLE,
+        all,
+        |found: &mut Option<u32>, one| {
+            if find_text(one.attributes(), 1).as_deref() == Some(&*table.name) {
+                *found = Some(find_number(one.attributes(), 2).unwrap_or_default());
+            }
+        },
+    );
     match found {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
         found => found,
     }
 }
@@ -150,9 +166,9 @@ pub(super) fn has_chains(prefix: &str) -> io::Result<bool> {
 /// Sets, chains and rules of a table; `None` if it is not there.
 pub(super) fn present(table: &Table) -> io::Result<Option<Present>> {
     let named = |body: &mut Vec<u8>| netlink::text(body, 1, &table.name);
-    if !is_there(table)? {
+    let Some(flags) = flags(table)? else {
         return Ok(None);
-    }
+    };
     let all = |_: &mut Vec<u8>| {};
     let sets = list(
         table,
@@ -181,6 +197,7 @@ pub(super) fn present(table: &Table) -> io::Result<Option<Present>> {
     })?;
     chains.extend(rules);
     Ok(Some(Present {
+        is_dormant: flags & DORMANT != 0,
         sets,
         chains,
         hooks,

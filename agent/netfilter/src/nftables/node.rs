@@ -84,7 +84,6 @@ impl Node {
         let verified = &mut self.verified;
         let elements = elements::of(plan);
         let written = self.rules.ensure(&layout::rules(), &elements, verified);
-        let mut wrote = written.map_err(NodeError::of(&TABLE))?;
         let guarded = match plan.overlay {
             Overlay::Unknown => Ok(false),
             Overlay::None => self.guard.remove(verified),
@@ -93,10 +92,12 @@ impl Node {
                 self.guard.ensure(&layout::guard(), &elements, verified)
             }
         };
-        wrote |= guarded.map_err(NodeError::of(&GUARD))?;
-        wrote |= self.beside.ensure(&NodeBeside(plan));
+        let permitted = self.beside.ensure(&NodeBeside(plan));
+        // What the kernel says of one table is no reason to leave the others.
+        let written = written.map_err(NodeError::of(&TABLE))?;
+        let guarded = guarded.map_err(NodeError::of(&GUARD))?;
         self.suspect = false;
-        Ok(wrote)
+        Ok(written | guarded | permitted)
     }
 }
 
@@ -130,12 +131,20 @@ impl NodeEngine for Node {
 /// # Errors
 /// [`NodeError`].
 pub fn remove() -> Result<(), NodeError> {
-    let mut verified = Generation::default();
-    for table in [TABLE, GUARD] {
-        let removed = Whole::new(table.clone()).remove(&mut verified);
-        removed.map_err(NodeError::of(&table))?;
+    [TABLE, GUARD].iter().try_for_each(remove_table)
+}
+
+/// The same of what another engine has written anew: not of what it does not know yet.
+pub(crate) fn remove_known(overlay: Overlay) -> Result<(), NodeError> {
+    match overlay {
+        Overlay::Unknown => remove_table(&TABLE),
+        Overlay::None | Overlay::Port { .. } => remove(),
     }
-    Ok(())
+}
+
+fn remove_table(table: &Table) -> Result<(), NodeError> {
+    let removed = Whole::new(table.clone()).remove(&mut Generation::default());
+    removed.map(drop).map_err(NodeError::of(table))
 }
 
 /// Asks the kernel for tables like those, and to remove them, in one transaction: nobody sees them.

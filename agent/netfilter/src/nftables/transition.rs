@@ -14,6 +14,8 @@ pub(super) type Elements = BTreeMap<String, BTreeMap<Key, Data>>;
 /// What a table is.
 #[derive(Debug, Default)]
 pub(super) struct Held {
+    /// Its chains are not called, whatever they are.
+    pub(super) is_dormant: bool,
     pub(super) sets: BTreeMap<String, Shape>,
     /// Whether its rules are known to be right, by chain.
     pub(super) chains: BTreeMap<String, bool>,
@@ -75,11 +77,12 @@ fn hooked(chain: &Chain) -> Hooked {
 }
 
 /// Whether something of the table is of the right name and the wrong kind: another release's, or
-/// somebody has changed it.
+/// somebody has changed it, or has it sleep.
 pub(super) fn differs(layout: &Layout, held: &Held) -> bool {
     let mut sets = layout.sets.iter();
     let mut chains = layout.chains.iter();
-    sets.any(|set| held.sets.get(&set.name).is_some_and(|is| *is != shape(set)))
+    held.is_dormant
+        || sets.any(|set| held.sets.get(&set.name).is_some_and(|is| *is != shape(set)))
         || chains.any(|(name, hook, _)| {
             held.chains.contains_key(name)
                 && held.hooks.get(name) != hook.as_ref().map(hooked).as_ref()

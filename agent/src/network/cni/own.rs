@@ -76,7 +76,7 @@ impl OwnNetwork {
             host_ports: ports.plan(),
             overlay: Overlay::Unknown,
         };
-        let rules = Arc::new(NodeRules::new(config.rules, plan));
+        let rules = Arc::new(NodeRules::new(config.rules, &config.state_dir, plan));
         Self {
             shared: Arc::new(Shared {
                 config,
@@ -348,6 +348,7 @@ impl OwnNetwork {
             _ => {}
         }
         *self.shared.conf.lock() = None;
+        self.shared.rules.forget_overlay()?;
         chain::withdraw(&self.shared.config.state_dir).map_err(|source| CniError::Io {
             operation: "take back the network's configuration that is named by",
             path: self.shared.config.state_dir.clone(),

@@ -184,11 +184,14 @@ fn what_others_change_of_the_nodes_rules_is_repaired() {
             "add element ip coracle-node hairpins { 10.9.9.9 . 10.9.9.9 }",
             "insert rule ip coracle-overlay forward accept",
             "delete table ip coracle-overlay",
+            "add table ip coracle-overlay { flags dormant; }",
+            "add table ip coracle-node { flags dormant; }",
         ] {
             nft(damage);
             assert!(engine.is_disturbed(), "{damage}");
             assert!(engine.reconcile(&plan).unwrap(), "{damage}");
             assert_kernel_has(&plan);
+            assert!(!nft("list ruleset").contains("dormant"), "{damage}");
             assert!(!engine.reconcile(&plan).unwrap(), "{damage}");
         }
         let listed = nft("list table ip coracle-overlay");
@@ -204,12 +207,64 @@ fn what_others_change_of_the_nodes_rules_is_repaired() {
     });
 }
 
+/// The server may be away when the engine changes: then nobody tells of the overlay.
+#[test]
+fn pods_are_kept_out_of_an_overlay_that_nobody_has_told_of() {
+    on_ground("node-untold", || {
+        let plan = plan();
+        let unknown = NodePlan {
+            overlay: Overlay::Unknown,
+            ..plan.clone()
+        };
+        engine().reconcile(&plan).unwrap();
+        let leave = |overlay| remove_known(overlay).map_err(EngineError::new);
+        let mut over_iptables = NodeRules::new(Iptables::find().unwrap(), leave);
+        over_iptables.reconcile(&unknown).unwrap();
+        assert_eq!(present(&TABLE).unwrap(), None);
+        assert!(present(&GUARD).unwrap().is_some());
+        over_iptables.write(&plan, Part::Overlay).unwrap();
+        over_iptables.reconcile(&plan).unwrap();
+        assert_eq!(present(&GUARD).unwrap(), None);
+        assert!(!ours("raw").is_empty());
+        engine().reconcile(&unknown).unwrap();
+        assert!(!ours("raw").is_empty());
+    });
+}
+
+/// A table that is another program's own is not to be changed.
+#[test]
+fn a_table_that_is_anothers_keeps_no_other_from_its_rules() {
+    on_ground("node-owned", || {
+        let owner = Command::new("nft")
+            .arg("-i")
+            .stdin(std::process::Stdio::piped())
+            .spawn();
+        let mut owner = owner.unwrap();
+        let mut input = owner.stdin.take().unwrap();
+        let owned = b"add table ip coracle-node { flags owner; }\n";
+        std::io::Write::write_all(&mut input, owned).unwrap();
+        let started = std::time::Instant::now();
+        while present(&TABLE).unwrap().is_none() {
+            assert!(started.elapsed() < std::time::Duration::from_secs(10));
+            std::thread::yield_now();
+        }
+        let (mut engine, plan) = (engine(), plan());
+        let refused = engine.reconcile(&plan).unwrap_err().to_string();
+        assert!(refused.contains("coracle-node"), "{refused}");
+        assert!(present(&GUARD).unwrap().is_some());
+        drop(input);
+        owner.wait().unwrap();
+        engine.reconcile(&plan).unwrap();
+        assert_kernel_has(&plan);
+    });
+}
+
 #[test]
 fn each_engine_takes_the_nodes_rules_over_from_the_other() {
     on_ground("node-takeover", || {
         let plan = plan();
         for _ in 0..2 {
-            let leave = || remove().map_err(EngineError::new);
+            let leave = |overlay| remove_known(overlay).map_err(EngineError::new);
             let mut over_iptables = NodeRules::new(Iptables::find().unwrap(), leave);
             over_iptables.reconcile(&plan).unwrap();
             assert_eq!(present(&TABLE).unwrap(), None);
@@ -250,10 +305,12 @@ fn iptables_has_the_permission_where_it_decides_on_forwarding() {
         );
         let permitted = "-A CORACLE-CNI -s 10.244.1.0/24 -j ACCEPT";
         let is_permitted = || ours("filter").iter().any(|line| line == permitted);
-        let steps: [(&[&str], bool); 5] = [
+        let steps: [(&[&str], bool); 7] = [
             (&["-P", "FORWARD", "DROP"], true),
             (&["-P", "FORWARD", "ACCEPT"], false),
             (&["-A", "FORWARD", "-i", "eth9", "-j", "DROP"], true),
+            (&["-F", "FORWARD"], false),
+            (&["-A", "FORWARD", "-j", "REJECT"], true),
             (&["-F", "FORWARD"], false),
             (&["-A", "INPUT", "-i", "eth9", "-j", "DROP"], false),
         ];
@@ -266,6 +323,40 @@ fn iptables_has_the_permission_where_it_decides_on_forwarding() {
             engine.reconcile(&plan).unwrap();
             assert!(!engine.reconcile(&plan).unwrap());
         }
+    });
+}
+
+/// Whoever uses the variant that is not the machine's own, as an older Docker, decides as well.
+#[test]
+fn the_permission_is_in_the_variant_of_iptables_that_decides() {
+    on_ground("node-variants", || {
+        let variant = |nft| Iptables::variant(nft).unwrap();
+        let plan = plan();
+        let left = |table: &str| variant(false).save(table).unwrap().contains("CORACLE-");
+        let mut former = NodeRules::new(variant(false), |_| Ok(()));
+        former.reconcile(&plan).unwrap();
+        assert!(left("nat") && left("raw"));
+        let mut engine = Node::new(Some(variant(true)));
+        engine.reconcile(&plan).unwrap();
+        for table in ["nat", "filter", "raw", "mangle"] {
+            assert!(!left(table), "{table}");
+        }
+        let legacy = |words: &[&str]| {
+            let status = Command::new("iptables-legacy").args(words).status();
+            assert!(status.unwrap().success(), "{words:?}");
+        };
+        let is_permitted = || {
+            let saved = variant(false).save("filter").unwrap();
+            saved.contains("-A CORACLE-CNI -s 10.244.1.0/24 -j ACCEPT")
+        };
+        legacy(&["-P", "FORWARD", "DROP"]);
+        assert!(engine.reconcile(&plan).unwrap());
+        assert!(is_permitted());
+        assert!(!engine.reconcile(&plan).unwrap());
+        legacy(&["-P", "FORWARD", "ACCEPT"]);
+        assert!(engine.reconcile(&plan).unwrap());
+        assert!(!is_permitted());
+        assert!(!nft("list tables").contains("table ip filter"));
     });
 }
 

@@ -105,7 +105,8 @@ impl Found {
         let mut found = Self::default();
         for family in Family::ALL {
             let table = Packets(family).table();
-            let Some(present) = kernel::present(&table)? else {
+            let present = kernel::present(&table)?;
+            let Some(present) = present.filter(|present| !present.is_dormant) else {
                 continue;
             };
             found.tables.insert(family, present);
