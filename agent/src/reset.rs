@@ -15,7 +15,7 @@ use coracle_cni::{
 };
 use coracle_netfilter::{
     iptables::{Iptables, IptablesError, untracked},
-    nftables::{self, node, policies, services},
+    nftables::{self, network, node, policies, services},
 };
 use coracle_telemetry::ErrorChain;
 
@@ -148,7 +148,7 @@ async fn remove_pods(config: &AgentConfig) -> Result<(), Box<dyn std::error::Err
 type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);
 
 fn remove_rest(config: &AgentConfig) -> Vec<String> {
-    let steps: [Step<'_>; 11] = [
+    let steps: [Step<'_>; 12] = [
         (
             "mounts",
             Box::new(|| {
@@ -164,6 +164,10 @@ fn remove_rest(config: &AgentConfig) -> Vec<String> {
         (
             "nftables of the node",
             Box::new(|| node::remove().map_err(|error| ErrorChain(&error).to_string())),
+        ),
+        (
+            "nftables of networks",
+            Box::new(|| network::remove_all().map_err(|error| error.to_string())),
         ),
         (
             "policies",

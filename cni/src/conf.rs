@@ -45,6 +45,9 @@ pub struct NetConf {
     /// Masquerade what leaves for elsewhere than `subnet` and `noMasquerade`.
     #[serde(default)]
     pub ip_masq: bool,
+    /// Over what; chosen if it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_masq_backend: Option<MasqueradeBackend>,
     /// Destinations that see the pod's own address: the cluster's pods and nodes.
     #[serde(default)]
     pub no_masquerade: Vec<Ipv4Net>,
@@ -67,6 +70,16 @@ pub struct NetConf {
     /// CHECK and chained ADD: what the previous ADD said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev_result: Option<serde_json::Value>,
+}
+
+/// Over what a program masquerades.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MasqueradeBackend {
+    /// Chains of iptables.
+    Iptables,
+    /// A table of nftables.
+    Nftables,
 }
 
 /// Capabilities as a runtime hands them over, those that are understood here.

@@ -2,7 +2,6 @@
 
 use std::{net::IpAddr, sync::Once};
 
-use coracle_netfilter::iptables::Iptables;
 use coracle_netns::NetNs;
 use coracle_telemetry::ErrorChain;
 use ipnet::{IpNet, Ipv4Net};
@@ -83,7 +82,7 @@ pub fn add_to(
 /// See [`CniError`].
 pub fn prepare(netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
     let link = bridge::ensure(netlink, conf)?;
-    masquerade::ensure(&Iptables::find()?, conf)?;
+    masquerade::keep(conf)?;
     Ok(link)
 }
 

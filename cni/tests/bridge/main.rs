@@ -4,6 +4,7 @@
 
 mod bandwidth;
 mod harness;
+mod nftables;
 mod spoofing;
 
 use std::{
@@ -104,7 +105,7 @@ fn del_leaves_nothing_and_succeeds_again_and_without_namespace() {
     node.ns
         .run(|| {
             let iptables = Iptables::find().unwrap();
-            masquerade::remove(&iptables, &node.conf()).unwrap();
+            masquerade::remove(&node.conf()).unwrap();
             for table in ["nat", "filter"] {
                 let left = plan::parse(&iptables.save(table).unwrap());
                 assert!(

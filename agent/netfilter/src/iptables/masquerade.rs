@@ -56,11 +56,16 @@ pub fn remove(iptables: &Iptables, wanted: &Masquerade) -> Result<(), IptablesEr
 }
 
 fn chain_name(network: &str) -> String {
-    let digest: String = Sha256::digest(network)[..5]
+    format!("{MASQ}-{}", digest(network))
+}
+
+/// What tells networks apart where names are short: ten hexadecimal digits.
+pub(crate) fn digest(network: &str) -> String {
+    let digest = Sha256::digest(network);
+    digest[..5]
         .iter()
         .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("{MASQ}-{digest}")
+        .collect()
 }
 
 /// What the nat table shall have, beside what it has of other networks.

@@ -146,6 +146,28 @@ fn flags(table: &Table) -> io::Result<Option<u32>> {
     }
 }
 
+/// Names of tables that start so.
+pub(super) fn tables(family: netlink::Family, prefix: &str) -> io::Result<Vec<String>> {
+    let any = Table {
+        family,
+        name: "".into(),
+    };
+    let all = |_: &mut Vec<u8>| {};
+    let found = list(
+        &any,
+        verb::GET_TABLE,
+        all,
+        |found: &mut Vec<String>, one| {
+            let name = find_text(one.attributes(), 1);
+            found.extend(name.filter(|name| name.starts_with(prefix)));
+        },
+    );
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Vec::new()),
+        found => found,
+    }
+}
+
 /// Whether any table of IPv4 has a chain whose name starts so.
 pub(super) fn has_chains(prefix: &str) -> io::Result<bool> {
     let any = Table {

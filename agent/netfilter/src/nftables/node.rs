@@ -13,8 +13,8 @@
 //! overlay. Both tables are listed and compared with the plan whenever that changes: they have a
 //! few hundred elements at most. IPv4 only, as the pods' network.
 
-mod elements;
-mod layout;
+pub(super) mod elements;
+pub(super) mod layout;
 
 use coracle_telemetry::ErrorChain;
 
@@ -22,6 +22,7 @@ use self::layout::{GUARD, TABLE};
 use super::{
     beside::{Beside, Iptabled},
     kernel::{self, CommitError},
+    network,
     table::Table,
     transition::{Wanted, transition},
     whole::{Whole, WholeError},
@@ -96,8 +97,25 @@ impl Node {
         // What the kernel says of one table is no reason to leave the others.
         let written = written.map_err(NodeError::of(&TABLE))?;
         let guarded = guarded.map_err(NodeError::of(&GUARD))?;
+        // Only once the own rules stand.
+        let left = self.leave_program(plan)?;
         self.suspect = false;
-        Ok(written | guarded | permitted)
+        Ok(written | guarded | permitted | left)
+    }
+}
+
+impl Node {
+    /// The plugin as a program may have made the own network, while nobody else did: it does not
+    /// know where pods are seen under their own address.
+    fn leave_program(&mut self, plan: &NodePlan) -> Result<bool, NodeError> {
+        let Some(own) = &plan.masquerade else {
+            return Ok(false);
+        };
+        let verified = &mut self.verified;
+        network::leave(&own.network, verified).map_err(|error| NodeError {
+            table: error.table,
+            why: error.why,
+        })
     }
 }
 
@@ -145,6 +163,14 @@ pub(crate) fn remove_known(overlay: Overlay) -> Result<(), NodeError> {
 fn remove_table(table: &Table) -> Result<(), NodeError> {
     let removed = Whole::new(table.clone()).remove(&mut Generation::default());
     removed.map(drop).map_err(NodeError::of(table))
+}
+
+/// Whether an agent keeps its rules in this table here.
+///
+/// # Errors
+/// The kernel does not list its tables.
+pub fn is_there() -> std::io::Result<bool> {
+    kernel::is_there(&TABLE)
 }
 
 /// Asks the kernel for tables like those, and to remove them, in one transaction: nobody sees them.

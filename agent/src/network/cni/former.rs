@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use coracle_cni::{CniError, bridge, masquerade, netlink::Netlink, veth};
-use coracle_netfilter::{iptables::Iptables, nftables};
+use coracle_netfilter::nftables;
 use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
 
@@ -130,8 +130,8 @@ fn leave(own: &OwnNetwork, name: &str) -> Result<usize, LeaveError> {
     }
     // Whichever engine has written them; over nftables iptables need not be installed.
     nftables::node::remove()?;
-    if let (Some(conf), Ok(iptables)) = (own.conf(), Iptables::find()) {
-        masquerade::remove(&iptables, &conf).map_err(CniError::from)?;
+    if let Some(conf) = own.conf() {
+        masquerade::remove(&conf)?;
     }
     bridge::remove(&mut netlink, name)?;
     own.forget()?;

@@ -275,6 +275,7 @@ impl OwnNetwork {
             hairpin_mode: true,
             anti_spoof: true,
             ip_masq: true,
+            ip_masq_backend: None,
             no_masquerade: self.no_masquerade(),
             ipam: IpamConf {
                 kind: String::new(),

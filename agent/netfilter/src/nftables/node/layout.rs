@@ -40,11 +40,14 @@ pub(super) mod name {
     pub(in crate::nftables) const TO_PODS: &str = "to-pods";
 }
 
+/// After whoever else has an opinion on what leaves, as a rule at the end of a chain of iptables
+/// would.
+pub(in crate::nftables) const AFTER_ALL: i32 = 105;
+
 const UDP: u8 = 17;
 const SENDER_AND_PORT: &[Type] = &[Type::Ipv4, Type::Port];
 
-/// After Services, before iptables. What leaves is masqueraded after whoever else has an opinion,
-/// as a rule at the end of a chain of iptables would.
+/// After Services, before iptables.
 pub(super) fn rules() -> Layout {
     let nat = |hook, priority| Chain {
         kind: Kind::Nat,
@@ -52,18 +55,18 @@ pub(super) fn rules() -> Layout {
         priority,
     };
     let chain = |name: &str, hook, rules| (name.to_owned(), Some(hook), rules);
+    let mut sets = vec![
+        Set::exact(name::HOST_PORTS, VIP, Values::Of(ENDPOINT)),
+        Set::exact(name::HAIRPINS, PAIR, Values::None),
+    ];
+    sets.extend(destinations());
     Layout {
         table: TABLE,
-        sets: vec![
-            Set::exact(name::HOST_PORTS, VIP, Values::Of(ENDPOINT)),
-            Set::exact(name::HAIRPINS, PAIR, Values::None),
-            ranges(name::ITSELF, PAIR),
-            ranges(name::OUTGOING, PAIR),
-        ],
+        sets,
         chains: vec![
             chain("prerouting", nat(Hook::Prerouting, -103), to_pods()),
             chain("output", nat(Hook::Output, -103), to_pods()),
-            chain("postrouting", nat(Hook::Postrouting, 105), outgoing()),
+            chain("postrouting", nat(Hook::Postrouting, AFTER_ALL), outgoing()),
         ],
     }
 }
@@ -100,6 +103,11 @@ fn ranges(name: &str, key: &'static [Type]) -> Set {
     }
 }
 
+/// Whose addresses are seen where.
+pub(in crate::nftables) fn destinations() -> Vec<Set> {
+    vec![ranges(name::ITSELF, PAIR), ranges(name::OUTGOING, PAIR)]
+}
+
 fn to_pods() -> Vec<Rule> {
     let lead = || vec![read(name::HOST_PORTS, DESTINATION), translate()];
     vec![
@@ -109,11 +117,17 @@ fn to_pods() -> Vec<Rule> {
 }
 
 fn outgoing() -> Vec<Rule> {
-    let masquerade = || vec![Expression::Masquerade];
+    let hairpin = [is_translated(), within(name::HAIRPINS)].concat();
+    let mut rules = vec![[hairpin, vec![Expression::Masquerade]].concat()];
+    rules.extend(masquerade());
+    rules
+}
+
+/// What goes elsewhere than [`destinations`] say is sent under the node's address.
+pub(in crate::nftables) fn masquerade() -> Vec<Rule> {
     vec![
-        [is_translated(), within(name::HAIRPINS), masquerade()].concat(),
         when(within(name::ITSELF), Verdict::Return),
-        [within(name::OUTGOING), masquerade()].concat(),
+        [within(name::OUTGOING), vec![Expression::Masquerade]].concat(),
     ]
 }
 
