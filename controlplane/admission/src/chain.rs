@@ -35,6 +35,7 @@ use crate::{
         pod_node_selector::PodNodeSelector,
         pod_toleration_restriction::PodTolerationRestriction,
     },
+    param_access::ParamAccess,
     parts::Parts,
     plugin::Plugin,
     pod_resize::{NodeDeclaredFeatureValidator, PodResizeValidator},
@@ -137,6 +138,7 @@ impl Chain {
             Box::new(PodCertificateSigning::new(parts)),
             Box::new(ServiceAccountTokens::new(parts)),
             Box::new(RoleEscalation::new(parts)),
+            Box::new(ParamAccess::new(parts)),
         ];
         let selection = &parts.config.selection;
         ordered.retain(|plugin| selection.has(plugin.name()));

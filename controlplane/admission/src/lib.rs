@@ -30,6 +30,7 @@
 //! | `certificates` | who approves and signs which certificates, and who asks for one |
 //! | `service_account_tokens` | token Secrets (upstream: a controller) |
 //! | `role_escalation` | nobody grants what they do not hold (upstream: the storage of roles) |
+//! | `param_access` | nobody reads by a policy's parameters what they may not read (upstream: the validation of policies) |
 //! | [`selection`] | which of them a server has |
 //! | [`metrics`] | how long they take |
 //! | `optional` | those that are off unless they are asked for |
@@ -59,6 +60,7 @@ pub mod metrics;
 mod namespace_lifecycle;
 mod node_restriction;
 mod optional;
+mod param_access;
 pub mod parts;
 pub mod plugin;
 mod pod;

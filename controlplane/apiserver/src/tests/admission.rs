@@ -76,6 +76,7 @@ async fn the_chain_is_in_upstreams_order() {
             "PodCertificateSigning",
             "ServiceAccountTokens",
             "RoleEscalation",
+            "ParamAccess",
             "ResourceQuota",
         ]
     );

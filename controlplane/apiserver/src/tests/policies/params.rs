@@ -219,3 +219,89 @@ async fn custom_resources_are_parameters_as_soon_as_they_are_served() {
         answer.message()
     );
 }
+
+/// Somebody who may write policies, and get what `rules` say.
+async fn author(cluster: &Cluster, rules: Value) -> Raw {
+    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+    let mut all = json!([{"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"],
+        "verbs": ["*"]}]);
+    let more = rules.as_array().cloned().unwrap_or_default();
+    all.as_array_mut().unwrap().extend(more);
+    let of = |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "author"}});
+    let mut role = of("ClusterRole");
+    role["rules"] = all;
+    made(&cluster.admin, &format!("{RBAC}/clusterroles"), role).await;
+    let mut bound = of("ClusterRoleBinding");
+    bound["roleRef"] =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "author"});
+    bound["subjects"] =
+        json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "author"}]);
+    let path = format!("{RBAC}/clusterrolebindings");
+    made(&cluster.admin, &path, bound).await;
+    Raw::of(&cluster.server, UserInfo::new("author", &[]))
+}
+
+#[tokio::test]
+async fn who_may_not_read_parameters_does_not_name_them() {
+    let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+    let one = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["other"], "verbs": ["get"]}]);
+    let listing =
+        json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}]);
+    for (kind, rules, may) in [
+        ("Validating", json!([]), false),
+        ("Mutating", json!([]), false),
+        ("Validating", one, false),
+        ("Validating", listing, false),
+        ("Validating", secrets.clone(), true),
+        ("Mutating", secrets, true),
+    ] {
+        let cluster = cluster().await;
+        let author = author(&cluster, rules.clone()).await;
+        let path = |what: &str| format!("{ADMISSION}/{}admission{what}", kind.to_lowercase());
+        let (policies, bindings) = (path("policies"), path("policybindings"));
+        let mut policy = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": format!("{kind}AdmissionPolicy"), "metadata": {"name": "p"},
+            "spec": {"matchConstraints": rules_of_pods(), "paramKind": {"apiVersion": "v1", "kind": "Secret"}}});
+        let mut bound = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": format!("{kind}AdmissionPolicyBinding"), "metadata": {"name": "b"},
+            "spec": {"policyName": "p", "paramRef": {"name": "s", "namespace": "kube-system",
+                "parameterNotFoundAction": "Deny"}}});
+        if kind == "Validating" {
+            policy["spec"]["validations"] = json!([{"expression": "false"}]);
+            bound["spec"]["validationActions"] = json!(["Deny"]);
+        } else {
+            policy["spec"]["reinvocationPolicy"] = "Never".into();
+            policy["spec"]["mutations"] = json!([{"patchType": "JSONPatch",
+                "jsonPatch": {"expression": "[JSONPatch{op: 'test', path: '/kind', value: 'Pod'}]"}}]);
+        }
+        let code = if may { 201 } else { 422 };
+        let answer = write(&author, "POST", &policies, &policy).await;
+        assert_eq!(answer.code, code, "{kind} {rules}: {}", answer.body);
+        if !may {
+            let why = "spec.paramKind: Forbidden: user author must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
+            assert!(answer.message().ends_with(why), "{}", answer.message());
+            made(&cluster.admin, &policies, policy).await;
+        }
+        let answer = write(&author, "POST", &bindings, &bound).await;
+        assert_eq!(answer.code, code, "{kind} {rules}: {}", answer.body);
+        if !may {
+            let why = "spec.paramRef: Forbidden: user author does not have \"get\" permission on the object referenced by paramRef";
+            assert!(answer.message().ends_with(why), "{}", answer.message());
+            made(&cluster.admin, &bindings, bound).await;
+        }
+        // What names nothing new reads nothing new.
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        for path in [format!("{policies}/p"), format!("{bindings}/b")] {
+            let answer = write(&author, "PATCH", &path, &label).await;
+            assert_eq!(answer.code, 200, "{kind} {rules}: {}", answer.body);
+        }
+        let another = json!({"spec": {"paramRef": {"name": "t"}}});
+        let path = format!("{bindings}/b");
+        let answer = write(&author, "PATCH", &path, &another).await;
+        assert_eq!(answer.code, if may { 200 } else { 422 }, "{}", answer.body);
+    }
+}
+
+fn rules_of_pods() -> Value {
+    rules("pods", &["CREATE"])
+}
