@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_api::{
-    meta,
     resource::Gvk,
     schema::{self, Schema},
     status::{Cause, Reason, Status},
@@ -20,7 +19,7 @@ use super::{
     index::{Binding, Hook, Index},
     is_exempt,
     mutation::{Mutator, Target},
-    params::Params,
+    params::{Param, Params},
     reinvocation::Key,
     view::View,
 };
@@ -54,7 +53,7 @@ struct Call<'a> {
     hook: &'a Hook<Mutator>,
     binding: &'a Binding,
     invocation: Invocation,
-    params: Value,
+    params: Param,
 }
 
 /// Why a policy could not do its work.
@@ -205,11 +204,12 @@ impl Inner {
         let Call { hook, binding, .. } = call;
         let mutator = &hook.evaluator;
         let namespace = self.namespaces.of(attributes).await?;
+        let params = call.params.read();
         if !mutator.conditions.is_empty() {
             let as_asked = (forms, &call.invocation);
             let view = View::new(attributes, as_asked, namespace.clone()).await;
             let view = view.map_err(unseen)?;
-            let values = view.values(attributes, &self.authorizer, &call.params);
+            let values = view.values(attributes, &self.authorizer, &params);
             let values = values.map_err(Status::internal)?;
             match mutator.conditions.judge(&values.variables) {
                 Verdict::Matches => {}
@@ -225,7 +225,7 @@ impl Inner {
             return Ok(());
         }
         let is_changed = self
-            .mutate(call, attributes, (forms, namespace), failures)
+            .mutate((call, &params), attributes, (forms, namespace), failures)
             .await?;
         if is_changed {
             attributes.policies.changed();
@@ -240,7 +240,7 @@ impl Inner {
     /// Whether something is otherwise afterwards.
     async fn mutate(
         &self,
-        call: &Call<'_>,
+        (call, params): (&Call<'_>, &Value),
         attributes: &mut Attributes<'_>,
         (forms, namespace): (&Forms, Option<Value>),
         failures: &mut Vec<Failure>,
@@ -260,7 +260,7 @@ impl Inner {
             let view = View::new(attributes, (forms, invocation), namespace.clone()).await;
             let view = view.map_err(unseen)?;
             let made = view
-                .values(attributes, &self.authorizer, &call.params)
+                .values(attributes, &self.authorizer, params)
                 .and_then(|values| {
                     let object = (&view.object, &target);
                     let mutator = &call.hook.evaluator;
@@ -326,13 +326,11 @@ fn unmade(status: Status) -> Status {
 
 impl Call<'_> {
     fn key(&self) -> Key {
+        let (namespace, name) = self.params.name();
         Key {
             policy: self.hook.name.clone(),
             binding: self.binding.name.clone(),
-            params: (
-                meta::namespace(&self.params).to_owned(),
-                meta::name(&self.params).to_owned(),
-            ),
+            params: (namespace.to_owned(), name.to_owned()),
         }
     }
 }

@@ -5,14 +5,14 @@
 //!
 //! Source: `CollectParams` in `.../policy/generic/policy_dispatcher.go` at v1.37.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use coracle_api::selector::LabelSelector;
+use coracle_api::{meta, selector::LabelSelector};
 use coracle_registry::{
     resource::Resource,
     store::Store,
     value::string,
-    watch_cache::{KeyScope, Selection},
+    watch_cache::{Entry, KeyScope, Selection},
 };
 use serde_json::Value;
 
@@ -27,6 +27,41 @@ pub(super) struct Params {
 
 /// The kind of a policy's parameters as it is served at the moment.
 pub(super) type Served = Option<Arc<Resource>>;
+
+/// What a policy is evaluated with, once.
+pub(super) enum Param {
+    /// There is none.
+    None,
+    /// One that was named.
+    Named(Value),
+    /// One of perhaps very many that were selected: read when its turn has come, and no longer kept
+    /// than that. Whoever may write them would decide how much a write holds.
+    Selected(Arc<Resource>, Arc<Entry>),
+}
+
+impl Param {
+    /// As expressions see it; null if there is none.
+    pub(super) fn read(&self) -> Cow<'_, Value> {
+        match self {
+            Self::None => Cow::Owned(Value::Null),
+            Self::Named(object) => Cow::Borrowed(object),
+            Self::Selected(kind, entry) => {
+                // What the cache has was written by this server or one like it.
+                let object = serde_json::from_slice(&entry.unmanaged()).unwrap_or_default();
+                Cow::Owned(kind.shown(object))
+            }
+        }
+    }
+
+    /// Namespace and name.
+    pub(super) fn name(&self) -> (&str, &str) {
+        match self {
+            Self::None => ("", ""),
+            Self::Named(object) => (meta::namespace(object), meta::name(object)),
+            Self::Selected(_, entry) => (entry.namespace().unwrap_or_default(), entry.name()),
+        }
+    }
+}
 
 impl Params {
     pub(super) fn new(store: Store, kinds: Arc<dyn Kinds>) -> Self {
@@ -47,8 +82,7 @@ impl Params {
             .ok_or_else(|| format!("failed to find resource referenced by paramKind: '{gvk}'"))
     }
 
-    /// What a binding refers to for a request in a namespace: `null` for a policy without
-    /// parameters.
+    /// What a binding refers to for a request in a namespace.
     ///
     /// # Errors
     /// In upstream's words: a reference that leads nowhere, or one that does not fit.
@@ -57,10 +91,10 @@ impl Params {
         kind: &Served,
         binding: &Binding,
         namespace: &str,
-    ) -> Result<Vec<Value>, String> {
+    ) -> Result<Vec<Param>, String> {
         let reference = &binding.param_ref;
         let Some(kind) = kind.as_ref().filter(|_| reference.is_object()) else {
-            return Ok(vec![Value::Null]);
+            return Ok(vec![Param::None]);
         };
         let own = string(&reference["namespace"]);
         let namespace = match (kind.is_namespaced(), own) {
@@ -86,7 +120,7 @@ impl Params {
                 let key = kind.key(namespace, name);
                 let current = self.store.current(kind, &key).await;
                 let current = current.map_err(|status| status.message)?;
-                let object = current.map(|current| shown(kind, current.object));
+                let object = current.map(|current| Param::Named(shown(kind, current.object)));
                 object.into_iter().collect()
             }
         };
@@ -99,7 +133,7 @@ impl Params {
     }
 }
 
-fn selected(kind: &Resource, namespace: &str, selector: &Value) -> Result<Vec<Value>, String> {
+fn selected(kind: &Arc<Resource>, namespace: &str, selector: &Value) -> Result<Vec<Param>, String> {
     let selector = LabelSelector::from_object(selector).map_err(|error| error.to_string())?;
     let scope = match namespace {
         "" => KeyScope::Resource,
@@ -108,9 +142,9 @@ fn selected(kind: &Resource, namespace: &str, selector: &Value) -> Result<Vec<Va
     let (snapshot, selection) = (kind.cache.snapshot(), Selection::of(scope));
     let found = snapshot
         .select(&selection, &kind.prefix)
-        .filter(|entry| selector.matches(|label| entry.label(label)))
-        .filter_map(|entry| serde_json::from_slice(&entry.unmanaged()).ok());
-    Ok(found.map(|object| kind.shown(object)).collect())
+        .filter(|entry| selector.matches(|label| entry.label(label)));
+    let found = found.map(|entry| Param::Selected(Arc::clone(kind), Arc::clone(entry)));
+    Ok(found.collect())
 }
 
 /// What the store has of a view is the other kind's.

@@ -9,13 +9,13 @@ use coracle_api::status::{Cause, Reason, Status};
 use coracle_auth::authz::UnionAuthorizer;
 use coracle_cel::admission::Budget;
 use coracle_registry::api_resource::ApiResource;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     index::{Binding, Hook, Index},
     is_exempt,
-    params::Params,
+    params::{Param, Params},
     validation::{Decision, Recorded, Validated, Validator},
     view::View,
 };
@@ -189,7 +189,7 @@ impl Inner {
         &self,
         hook: &Hook<Validator>,
         (attributes, forms, invocation): (&Attributes<'_>, &Forms, &Invocation),
-        params: &[Value],
+        params: &[Param],
     ) -> Result<Result<Vec<Validated>, String>, Status> {
         let namespace = self.namespaces.of(attributes).await?;
         let view = match View::new(attributes, (forms, invocation), namespace).await {
@@ -201,7 +201,8 @@ impl Inner {
         };
         let mut all = Vec::with_capacity(params.len());
         for one in params {
-            all.push(match view.values(attributes, &self.authorizer, one) {
+            let one = one.read();
+            all.push(match view.values(attributes, &self.authorizer, &one) {
                 Ok(values) => {
                     let validator = &hook.evaluator;
                     let validate = || validator.validate(&values, Budget::POLICY);
