@@ -80,8 +80,7 @@ impl<'a> Request<'a> {
             object,
             old,
             is_changed: false,
-            warnings: Mutex::default(),
-            audit: Mutex::default(),
+            notes: Mutex::default(),
             reinvocation: Reinvocation::default(),
             policies: PolicyReinvocation::default(),
         }
@@ -116,12 +115,35 @@ pub struct Attributes<'a> {
     object: &'a mut Value,
     old: Option<&'a Value>,
     is_changed: bool,
-    warnings: Mutex<Vec<String>>,
-    audit: Mutex<BTreeMap<String, String>>,
+    notes: Mutex<Notes>,
     /// Whether plugins that change a write look at it once more.
     pub reinvocation: Reinvocation,
     /// The same of each policy.
     pub(crate) policies: PolicyReinvocation,
+}
+
+/// Most bytes of what is told of a write besides the answer. A webhook may say megabytes, and there
+/// may be many: what goes beyond is left out. A client is told four kilobytes.
+const MOST_NOTED: usize = 1 << 20;
+
+/// What is told of a write besides the answer.
+#[derive(Debug, Default)]
+struct Notes {
+    warnings: Vec<String>,
+    audit: BTreeMap<String, String>,
+    bytes: usize,
+}
+
+impl Notes {
+    /// Whether there is room for so much.
+    fn take(&mut self, bytes: usize) -> bool {
+        let sum = self.bytes + bytes;
+        let has_room = sum <= MOST_NOTED;
+        if has_room {
+            self.bytes = sum;
+        }
+        has_room
+    }
 }
 
 /// What a look at a write has brought.
@@ -172,12 +194,18 @@ impl Attributes<'_> {
 
     /// Tells the client something with the answer.
     pub fn warn(&self, warning: impl Into<String>) {
-        self.warnings.lock().push(warning.into());
+        let (warning, mut notes) = (warning.into(), self.notes.lock());
+        if notes.take(warning.len()) {
+            notes.warnings.push(warning);
+        }
     }
 
     /// Has something put on record with the request. Shape of keys: `plugin.example/what`.
     pub fn annotate(&self, key: String, value: String) {
-        self.audit.lock().insert(key, value);
+        let mut notes = self.notes.lock();
+        if notes.take(key.len() + value.len()) {
+            notes.audit.insert(key, value);
+        }
     }
 
     /// The name to tell somebody: that of the URL or the object, or what a generated one is to
@@ -211,10 +239,13 @@ impl Attributes<'_> {
 
     /// What has come of it.
     pub fn finish(self) -> Seen {
+        let Notes {
+            warnings, audit, ..
+        } = self.notes.into_inner();
         Seen {
             is_changed: self.is_changed,
-            warnings: self.warnings.into_inner(),
-            audit: self.audit.into_inner(),
+            warnings,
+            audit,
         }
     }
 }
@@ -228,5 +259,18 @@ impl fmt::Debug for Attributes<'_> {
             .field("namespace", &self.namespace)
             .field("name", &self.shown_name())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_has_a_bound() {
+        let mut notes = Notes::default();
+        assert!(notes.take(MOST_NOTED));
+        assert!(!notes.take(1), "it is full");
+        assert!(notes.take(0));
     }
 }

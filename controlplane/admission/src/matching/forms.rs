@@ -23,6 +23,9 @@ use serde_json::{Value, json};
 use super::criteria::Invocation;
 use crate::{attributes::Attributes, kinds::Kinds};
 
+/// Most bytes of an object that was changed, as JSON: as many as a client may send.
+const MOST_BYTES: usize = 3 << 20;
+
 /// What is needed to show the objects of a request.
 pub struct Forms {
     /// What the request is about, if objects of its kind are stored.
@@ -126,6 +129,10 @@ impl Forms {
         object: &Value,
     ) -> Result<Value, Status> {
         let body = serde_json::to_vec(object).map_err(Status::internal)?;
+        // Each of those that change it may add megabytes, and the next one is sent all of them.
+        if body.len() > MOST_BYTES {
+            return Err(Status::request_entity_too_large(MOST_BYTES));
+        }
         let (json, lenient) = (ContentType::Json, FieldValidation::Ignore);
         let as_kind = match &invocation.equivalent {
             Some(other) => Some(other),

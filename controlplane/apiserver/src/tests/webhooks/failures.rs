@@ -270,3 +270,43 @@ async fn nobody_there_is_told_with_the_way_that_was_tried() {
     let why = "Internal error occurred: failed calling webhook \"m.example.org\": failed to call webhook: Post \"https://absent.default.svc:443/p?timeout=5s\": services \"absent\" not found";
     assert_eq!((code, &*message), (500, why));
 }
+
+/// Each of many webhooks may add megabytes, and the next one is sent all that those before it made.
+#[tokio::test]
+async fn what_webhooks_make_of_an_object_together_has_a_bound() {
+    let (server, admin) = cluster().await;
+    let mut hooks = Vec::new();
+    for name in ["a", "b", "c"] {
+        let path = format!("/data/{name}");
+        let more = json!([{"op": "add", "path": path, "value": "x".repeat(1_700_000)}]);
+        let hook = Hook::that(patch(more)).await;
+        let webhook = hook.webhook(name, json!({"failurePolicy": "Ignore"}));
+        configure(&server, &admin, MUTATING, name, &[webhook]).await;
+        hooks.push(hook);
+    }
+    let (code, message) = make(&admin, CONFIG_MAPS, config_map("x")).await;
+    let why = "Internal error occurred: Request entity too large: limit is 3145728";
+    assert_eq!((code, &*message), (500, why));
+    let asked = hooks.iter().map(|hook| hook.asked().len());
+    assert_eq!(asked.collect::<Vec<_>>(), [1, 1, 0]);
+}
+
+#[tokio::test]
+async fn what_a_webhook_says_besides_its_answer_has_a_bound() {
+    let long: Vec<String> = (0..2000)
+        .map(|at| format!("{at}{}", "w".repeat(1000)))
+        .collect();
+    let said = json!({"allowed": true, "warnings": long, "auditAnnotations": {"a": "b"}});
+    let (server, admin) = cluster().await;
+    let hook = Hook::that(says(said)).await;
+    let webhook = hook.webhook("a", json!({}));
+    configure(&server, &admin, VALIDATING, "v", &[webhook]).await;
+    let body = config_map("x").to_string();
+    let response = admin
+        .response("POST", CONFIG_MAPS, "application/json", body)
+        .await;
+    assert_eq!(response.status(), 201);
+    let warnings = response.headers().get_all("warning").iter();
+    let bytes: usize = warnings.map(http::HeaderValue::len).sum();
+    assert!((1..6000).contains(&bytes), "{bytes}");
+}
