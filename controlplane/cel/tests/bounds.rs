@@ -109,8 +109,11 @@ fn a_budget_ends_an_evaluation() {
 #[test]
 fn what_costs_little_and_takes_long_is_ended() {
     let exceeded = "operation cancelled: actual cost limit exceeded";
-    let doubled = format!("[l]{}.size() > 0", ".map(x, x + x)".repeat(100));
-    assert_eq!(outcome(&doubled), exceeded);
+    let doubled = |times| format!("[l]{}.size() > 0", ".map(x, x + x)".repeat(times));
+    assert_eq!(outcome(&doubled(100)), exceeded);
+    // A list of a million elements takes 32 MB. It is no more than that before it ends.
+    assert_eq!(outcome(&doubled(9)), "Bool(true)");
+    assert_eq!(outcome(&doubled(11)), exceeded);
     let nested = ".map(x, [x, x])".repeat(60);
     assert_eq!(outcome(&format!("[1]{nested} == [1]{nested}")), exceeded);
     let longer = format!(

@@ -193,13 +193,18 @@ fn json_maps(
     Ok(true)
 }
 
+/// What an element of a list that is made is worth in elements that are looked at: lists that are
+/// doubled over and over are to end before they fill the memory.
+const KEPT: usize = 8;
+
 /// One list after the other; by a schema's kind of list, what is in both is there once.
 pub(crate) fn join<'v>(
     meter: &mut Meter<'_>,
     a: &List<'v>,
     b: &List<'v>,
 ) -> Result<Vec<Value<'v>>, EvalError> {
-    meter.work(a.len() + b.len())?;
+    // Unlike what is only walked, this is kept.
+    meter.work((a.len() + b.len()).saturating_mul(KEPT))?;
     let mut joined = a.to_vec()?;
     match list_kind(kind(a)) {
         ListKind::Atomic => joined.extend(b.to_vec()?),
