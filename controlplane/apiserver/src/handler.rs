@@ -37,6 +37,8 @@ use crate::{
 
 /// As upstream, `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// By then a request has been answered that waits for nobody.
+const SOON: Duration = Duration::from_secs(1);
 /// Logs and pages behind proxies may be read slowly, as by somebody who scrolls.
 const SLOW_READER: Duration = Duration::from_secs(15 * 60);
 
@@ -205,7 +207,27 @@ where
     let timeout = query.timeout(REQUEST_TIMEOUT)?;
     let weight = weight(serving, info, headers, &read.bytes);
     let timely = in_time(timeout, answer);
-    server.limits.worked_on(requester, weight, timely).await
+    let answer = server.limits.worked_on(requester, weight, timely);
+    seated(&server.limits, requester, &mut state.seat, answer).await
+}
+
+/// Keeps the request's seat for as long as it takes who waits for nobody. A request that takes
+/// longer waits for somebody, such as a webhook, and so may all that come after it: others are to
+/// find a seat all the same.
+async fn seated<T>(
+    limits: &Limits,
+    requester: Requester,
+    seat: &mut Option<Seat>,
+    answer: impl Future<Output = T>,
+) -> T {
+    let mut answer = pin!(answer);
+    if let Ok(answer) = tokio::time::timeout(SOON, answer.as_mut()).await {
+        return answer;
+    }
+    if let Some(slow) = limits.slow_seat(requester) {
+        *seat = Some(slow);
+    }
+    answer.await
 }
 
 /// A path that is no resource's.

@@ -7,6 +7,7 @@
 //! | `parts` | controllers, scheduler and whatever else calls from this process | waits |
 //! | `masters` | `system:masters` | 429 |
 //! | `read_only`, `mutating` | everybody else; one identity a quarter at most | 429 |
+//! | `slow` | what has had a place for a second, as it waits for a webhook or a converter, of everybody else; one identity a quarter at most | it keeps its place |
 //! | `lasting` | watches, logs, streams of everybody else; one identity a quarter at most | 429 |
 //! | `reading` | bodies on their way of everybody else; one identity a quarter at most | 429 |
 //! | `copies` | bytes of lists that are read from the store, until they have been sent, of everybody else; one identity a quarter at most | 429 |
@@ -62,6 +63,8 @@ const PARTS: usize = 192;
 /// How long a call from this process waits.
 const PARTS_WAIT: Duration = Duration::from_secs(30);
 const LASTING: usize = 16_384;
+/// Requests that take long, at once. What holds memory of them, their bodies, is counted apart.
+const SLOW: usize = 800;
 const WAITING: usize = 200;
 /// Bytes of lines that are longer than a piece and made for one watch, as those of tables are.
 const LINES: usize = 48 << 20;
@@ -91,6 +94,9 @@ pub(crate) struct Limits {
     masters: Arc<Share>,
     read_only: Arc<Share>,
     mutating: Arc<Share>,
+    slow: Arc<Share>,
+    /// Of administrators and the parts of this process.
+    slow_of_ours: Arc<Share>,
     lasting: Arc<Share>,
     lines: Arc<Share>,
     copies: Arc<Share>,
@@ -152,6 +158,8 @@ impl Limits {
             masters: whole(requests),
             read_only: quarter(read_only),
             mutating: quarter(requests / 3),
+            slow: quarter(SLOW),
+            slow_of_ours: whole(SLOW),
             lasting: quarter(LASTING),
             lines: quarter(LINES),
             copies: quarter(COPIES),
@@ -220,6 +228,17 @@ impl Limits {
             .take(requester.flow, 1)
             .map(|permit| Seat::Share { _permit: permit })
             .ok_or_else(too_many)
+    }
+
+    /// A seat for a request that takes longer than those for whom there are seats; `None` if there is
+    /// none: it keeps what it has.
+    pub(crate) fn slow_seat(&self, requester: Requester) -> Option<Seat> {
+        let share = match requester.rank {
+            Rank::Other => &self.slow,
+            Rank::Part | Rank::Master => &self.slow_of_ours,
+        };
+        let permit = share.take(requester.flow, 1)?;
+        Some(Seat::Share { _permit: permit })
     }
 
     /// A seat for a request that may last; `None` for those who are not bounded.

@@ -4,6 +4,7 @@
 mod conversions;
 mod counted;
 mod failures;
+mod floods;
 mod identity;
 mod matching;
 pub(super) mod server;
