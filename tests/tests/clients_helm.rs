@@ -3,6 +3,7 @@
 //! `target/clients/helm.md`.
 
 use coracle_tests::{
+    binary,
     cluster::Cluster,
     is_root_or_skip,
     matrix::{self, Row},
@@ -10,7 +11,7 @@ use coracle_tests::{
 };
 
 const VERSIONS: [&str; 2] = ["4.1", "3.17"];
-const SESSIONS: [&str; 3] = ["helm", "charts", "operator"];
+const SESSIONS: [&str; 4] = ["helm", "charts", "operator", "guard"];
 
 #[test]
 fn every_helm_passes_its_sessions() {
@@ -43,5 +44,10 @@ fn play(cluster: &Cluster, session: &str, version: &str) -> Vec<Row> {
     let dir = workspace().join("tests/clients/helm");
     let charts = dir.join("charts").to_string_lossy().into_owned();
     stage.environment.push(("CHARTS".to_owned(), charts));
+    // Of what charts have pods run that have no image.
+    let program = binary("webhook");
+    let program = program.parent().expect("a folder").to_string_lossy();
+    let program = ("PROGRAM".to_owned(), program.into_owned());
+    stage.environment.push(program);
     session::play(&dir.join(format!("{session}.session")), &stage)
 }
