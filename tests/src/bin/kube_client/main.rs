@@ -9,6 +9,7 @@
 mod controllers;
 mod custom;
 mod objects;
+mod policies;
 mod streams;
 
 use std::{future::Future, time::Duration};
@@ -73,6 +74,13 @@ const ROWS: &[(&str, Body)] = &[
         "controller of a derived kind: owned ConfigMaps, finalizer, drift, collection",
         |client| Box::pin(custom::control(client)),
     ),
+    (
+        "a validating policy: typed, status, denials, its end",
+        |client| Box::pin(policies::validating(client)),
+    ),
+    ("a mutating policy by server-side apply", |client| {
+        Box::pin(policies::mutating(client))
+    }),
 ];
 
 fn main() -> Result<()> {
