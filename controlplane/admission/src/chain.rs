@@ -5,9 +5,12 @@
 //! our own, which upstream does in the storage of their kinds: what they check is what the others
 //! have made of it.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use coracle_api::status::Status;
 use coracle_registry::store::companions::{Companion, Companions, Write};
+use futures::future::join_all;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +23,7 @@ use crate::{
     default_ingress_class::DefaultIngressClass,
     default_toleration_seconds::DefaultTolerationSeconds,
     limit_ranger::LimitRanger,
+    manifests::Source,
     metrics::{AdmissionMetrics, Look},
     namespace_lifecycle::{NAME as NAMESPACE_LIFECYCLE, NamespaceLifecycle, OpenNamespace},
     node_restriction::NodeRestriction,
@@ -29,6 +33,7 @@ use crate::{
         event_rate_limit::EventRateLimit,
         extended_resource_toleration::ExtendedResourceToleration,
         external_ips::DenyServiceExternalIPs,
+        image_policy_webhook::ImagePolicyWebhook,
         namespaces::{NamespaceAutoProvision, NamespaceExists},
         owner_references::OwnerReferencesPermissionEnforcement,
         pod_anti_affinity::LimitPodHardAntiAffinityTopology,
@@ -60,6 +65,7 @@ pub struct Chain {
     lifecycle: Option<NamespaceLifecycle>,
     quota: Option<ResourceQuota>,
     policies: (MutatingAdmissionPolicy, ValidatingAdmissionPolicy),
+    manifests: Vec<Arc<Source>>,
     metrics: AdmissionMetrics,
 }
 
@@ -108,6 +114,7 @@ impl Chain {
             Box::new(NodeRestriction::new(parts)),
             Box::new(TaintNodesByCondition),
             Box::new(AlwaysPullImages),
+            Box::new(ImagePolicyWebhook::new(parts)),
             Box::new(PodSecurity::new(parts)),
             Box::new(PodNodeSelector::new(parts)),
             Box::new(Priority::new(parts)),
@@ -149,6 +156,7 @@ impl Chain {
             lifecycle: has_lifecycle.then(|| NamespaceLifecycle::new(parts)),
             quota: ResourceQuota::new(parts).filter(|_| has_quota),
             policies: (mutating, validating),
+            manifests: parts.config.manifests().cloned().collect(),
             metrics: parts.admission_metrics.clone(),
         }
     }
@@ -159,10 +167,15 @@ impl Chain {
         self.policies.1.refresh();
     }
 
-    /// Takes in policies as they change, and compiles them, until `stop`.
+    /// Takes in policies as they change, and compiles them, and what files say, until `stop`.
     pub async fn follow_policies(&self, stop: &CancellationToken) {
         let (mutating, validating) = &self.policies;
-        tokio::join!(mutating.follow(stop), validating.follow(stop));
+        let manifests = join_all(
+            self.manifests
+                .iter()
+                .map(|source| source.follow(stop, &self.metrics.manifests)),
+        );
+        tokio::join!(mutating.follow(stop), validating.follow(stop), manifests);
     }
 
     /// The same with one more where those are that call out, before our own.

@@ -7,16 +7,21 @@
 
 pub(crate) mod file;
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::file::AdmissionConfigError;
-use self::file::expect;
+use self::file::expect_one;
 use crate::{
+    manifests::{
+        Holds, Source,
+        config::{self as manifests, WebhookConfig},
+    },
     optional::{
         event_rate_limit::config::{self as event_rate_limit, Limit},
+        image_policy_webhook::config::{ImagePolicy, NAME as IMAGE_POLICY_WEBHOOK},
         pod_node_selector::config::PodNodeSelectorConfig,
         pod_toleration_restriction::config::PodTolerationConfig,
     },
@@ -26,12 +31,17 @@ use crate::{
 };
 
 /// Those that take a configuration.
-const CONFIGURED: [&str; 5] = [
+const CONFIGURED: [&str; 10] = [
     "EventRateLimit",
+    IMAGE_POLICY_WEBHOOK,
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
     "PodNodeSelector",
     "PodSecurity",
     "PodTolerationRestriction",
     "ResourceQuota",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
 ];
 
 /// What plugins are told.
@@ -43,6 +53,11 @@ pub struct AdmissionConfig {
     pub(crate) pod_node_selector: PodNodeSelectorConfig,
     pub(crate) pod_tolerations: PodTolerationConfig,
     pub(crate) limited: Limited,
+    pub(crate) image_policy: Option<Arc<ImagePolicy>>,
+    pub(crate) mutating_webhooks: WebhookConfig,
+    pub(crate) validating_webhooks: WebhookConfig,
+    pub(crate) mutating_policies: Option<Arc<Source>>,
+    pub(crate) validating_policies: Option<Arc<Source>>,
 }
 
 #[derive(Deserialize)]
@@ -80,9 +95,12 @@ impl AdmissionConfig {
         read: &dyn Fn(&str) -> io::Result<String>,
     ) -> Result<Self, AdmissionConfigError> {
         let file: File = file::read(serde_yaml::from_str(text).map_err(said)?)?;
-        expect(
+        expect_one(
             (&file.api_version, &file.kind),
-            ("apiserver.config.k8s.io/v1", "AdmissionConfiguration"),
+            &[
+                ("apiserver.config.k8s.io/v1", "AdmissionConfiguration"),
+                ("apiserver.k8s.io/v1alpha1", "AdmissionConfiguration"),
+            ],
         )?;
         let mut config = Self::default();
         for (index, entry) in file.plugins.iter().enumerate() {
@@ -113,9 +131,25 @@ impl AdmissionConfig {
     }
 
     fn tell(&mut self, plugin: &str, value: Value) -> Result<(), AdmissionConfigError> {
+        use Holds::{MutatingPolicies, MutatingWebhooks, ValidatingPolicies, ValidatingWebhooks};
         match plugin {
+            "MutatingAdmissionPolicy" => {
+                self.mutating_policies = manifests::of_policies(value, MutatingPolicies)?;
+            }
+            "ValidatingAdmissionPolicy" => {
+                self.validating_policies = manifests::of_policies(value, ValidatingPolicies)?;
+            }
+            "MutatingAdmissionWebhook" => {
+                self.mutating_webhooks = WebhookConfig::of(value, MutatingWebhooks)?;
+            }
+            "ValidatingAdmissionWebhook" => {
+                self.validating_webhooks = WebhookConfig::of(value, ValidatingWebhooks)?;
+            }
             "EventRateLimit" => self.event_rate_limits = event_rate_limit::limits(value)?,
             "PodNodeSelector" => self.pod_node_selector = PodNodeSelectorConfig::of(value)?,
+            IMAGE_POLICY_WEBHOOK => {
+                self.image_policy = Some(Arc::new(ImagePolicy::of(value)?));
+            }
             "ResourceQuota" => self.limited = Limited::of(value)?,
             "PodTolerationRestriction" => self.pod_tolerations = PodTolerationConfig::of(value)?,
             _ => self.pod_security = PodSecurityConfig::of(value)?,
@@ -123,10 +157,22 @@ impl AdmissionConfig {
         Ok(())
     }
 
+    /// What is read from files as long as the server runs.
+    pub(crate) fn manifests(&self) -> impl Iterator<Item = &Arc<Source>> {
+        let webhooks = [&self.mutating_webhooks, &self.validating_webhooks];
+        let policies = [&self.mutating_policies, &self.validating_policies];
+        let sources = webhooks
+            .map(|told| &told.manifests)
+            .into_iter()
+            .chain(policies);
+        sources.flatten()
+    }
+
     /// Which plugins the server has, as its flags say.
     ///
     /// # Errors
-    /// Names that are unknown or in both; EventRateLimit without the limits that it is to hold.
+    /// Names that are unknown or in both; EventRateLimit without the limits that it is to hold,
+    /// ImagePolicyWebhook without the webhook that it is to ask.
     pub fn select(
         &mut self,
         enabled: &[String],
@@ -137,6 +183,12 @@ impl AdmissionConfig {
             return Err(AdmissionConfigError(
                 "EventRateLimit: limits: Invalid value: []: must not be empty".to_owned(),
             ));
+        }
+        if self.selection.has(IMAGE_POLICY_WEBHOOK) && self.image_policy.is_none() {
+            return Err(AdmissionConfigError(format!(
+                "{}: no config specified",
+                IMAGE_POLICY_WEBHOOK
+            )));
         }
         Ok(())
     }

@@ -16,6 +16,8 @@
 //! | [`plugin`] | what a plugin is |
 //! | [`parts`] | what plugins are made from |
 //! | [`config`] | what they are told from outside |
+//! | `manifests` | webhooks and policies from files |
+//! | `kubeconfig` | who the server is to webhooks, as files say |
 //! | [`chain`] | all of them, in order |
 //! | `namespace_lifecycle` | new content needs a namespace that lives, up to its transaction; some namespaces stay for ever |
 //! | `limit_ranger` | what containers ask for by default, and may ask for |
@@ -54,7 +56,9 @@ pub mod config;
 mod default_ingress_class;
 mod default_toleration_seconds;
 pub mod kinds;
+mod kubeconfig;
 mod limit_ranger;
+mod manifests;
 pub mod matching;
 pub mod metrics;
 mod namespace_lifecycle;

@@ -37,7 +37,7 @@ mod tests;
 
 pub use conditions::{MatchConditions, Verdict};
 pub use criteria::{Criteria, Invocation};
-pub use exempt::is_exempt;
+pub use exempt::{Asked, asked, asked_of_policies};
 pub use forms::Forms;
 pub use namespaces::Namespaces;
 pub use rules::{About, Rule};

@@ -13,7 +13,7 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use crate::attributes::Operation;
+use crate::{attributes::Operation, manifests::metrics::ManifestMetrics};
 
 /// Upper bounds in seconds.
 const BUCKETS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
@@ -27,6 +27,8 @@ pub struct AdmissionMetrics {
     pub steps: Times<StepLabels>,
     /// `apiserver_admission_controller_admission_duration_seconds`.
     pub plugins: Times<PluginLabels>,
+    /// Of static manifests.
+    pub manifests: ManifestMetrics,
 }
 
 /// Labels.
@@ -58,6 +60,7 @@ impl Default for AdmissionMetrics {
         Self {
             steps: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             plugins: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            manifests: ManifestMetrics::default(),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | [`event_rate_limit`] | so many events a second |
 //! | [`extended_resource_toleration`] | who asks for a device tolerates the taint of its nodes |
 //! | [`external_ips`] | no Service takes addresses of its own choice |
+//! | [`image_policy_webhook`] | somebody outside says which images may run |
 //! | [`namespaces`] | a namespace that is not there is made, or nothing is made in it |
 //! | [`owner_references`] | who names an owner may delete what it owns |
 //! | [`pod_anti_affinity`] | pods keep away from others of their node, not of more |
@@ -19,6 +20,7 @@ pub(crate) mod always_pull_images;
 pub(crate) mod event_rate_limit;
 pub(crate) mod extended_resource_toleration;
 pub(crate) mod external_ips;
+pub(crate) mod image_policy_webhook;
 pub(crate) mod namespaces;
 pub(crate) mod owner_references;
 pub(crate) mod pod_anti_affinity;

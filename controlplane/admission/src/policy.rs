@@ -17,7 +17,7 @@
 //!
 //! What is written of a policy is checked when it is written (`coracle_registry`). Policies are
 //! never asked about policies, nor about reviews: nobody could take back a policy that refuses
-//! everything.
+//! everything. Those from files are asked about policies, too.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy` at v1.37.
 
@@ -31,31 +31,3 @@ mod view;
 
 pub(crate) mod mutating;
 pub(crate) mod validating;
-
-use coracle_registry::api_resource::ApiResource;
-
-/// What nobody is asked about: policies, and reviews, without which nothing works.
-///
-/// Source: `admissionResources` in `.../policy/generic/plugin.go`,
-/// `pkg/kubeapiserver/admission/exclusion/resources.go`.
-fn is_exempt(resource: &ApiResource) -> bool {
-    let plural = &*resource.plural;
-    match &*resource.group {
-        "admissionregistration.k8s.io" => matches!(
-            plural,
-            "validatingadmissionpolicies"
-                | "validatingadmissionpolicybindings"
-                | "mutatingadmissionpolicies"
-                | "mutatingadmissionpolicybindings"
-        ),
-        "authentication.k8s.io" => matches!(plural, "selfsubjectreviews" | "tokenreviews"),
-        "authorization.k8s.io" => matches!(
-            plural,
-            "localsubjectaccessreviews"
-                | "selfsubjectaccessreviews"
-                | "selfsubjectrulesreviews"
-                | "subjectaccessreviews"
-        ),
-        _ => false,
-    }
-}

@@ -48,6 +48,7 @@ const DEFAULT_OFF: &[&str] = &[
     "NamespaceExists",
     "LimitPodHardAntiAffinityTopology",
     "AlwaysPullImages",
+    "ImagePolicyWebhook",
     "PodNodeSelector",
     "PodTolerationRestriction",
     "EventRateLimit",

@@ -177,6 +177,16 @@ impl Metrics {
                     operation and API resource and type (validate or admit)";
         let name = "apiserver_admission_controller_admission_duration_seconds";
         registry.register(name, help, kept.plugins.clone());
+        let kept = &kept.manifests;
+        let help = "Reads of static manifests of admission, by status and plugin";
+        let name = "apiserver_manifest_admission_config_controller_automatic_reloads";
+        registry.register(name, help, kept.reloads.clone());
+        let help = "When static manifests of admission were read last, by status and plugin";
+        let name = "apiserver_manifest_admission_config_controller_automatic_reload_last_timestamp_seconds";
+        registry.register(name, help, kept.last.clone());
+        let help = "Hash of the static manifests of admission that hold, by plugin";
+        let name = "apiserver_manifest_admission_config_controller_last_config_info";
+        registry.register(name, help, kept.info.clone());
     }
 
     fn register_webhooks(&self) {

@@ -1,9 +1,9 @@
 //! The policies of one kind and their bindings, as writes are held against them.
 //!
-//! The truth is in the watch cache. A task reads it off and compiles; a write takes what there is,
-//! and where there is nothing, that is one atomic load. Of what has not changed nothing is read
-//! again: a thousand policies that come one after the other are read a thousand times, not a
-//! million.
+//! The truth is in the watch cache, and in files, whose policies come first. A task reads both off
+//! and compiles; a write takes what there is, and where there is nothing, that is one atomic load.
+//! Of what has not changed nothing is read again: a thousand policies that come one after the other
+//! are read a thousand times, not a million.
 
 use std::{
     collections::HashMap,
@@ -24,9 +24,13 @@ use coracle_registry::{
 use coracle_store::Revision;
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::matching::Criteria;
+use crate::{
+    manifests::{Loaded, Source},
+    matching::{Asked, Criteria},
+};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
@@ -35,16 +39,26 @@ pub(super) struct Index<E> {
     policies: Arc<Resource>,
     bindings: Arc<Resource>,
     compile: fn(&Value) -> E,
-    hooks: RwLock<Arc<[Hook<E>]>>,
-    is_empty: AtomicBool,
+    manifests: Option<watch::Receiver<Arc<Loaded>>>,
+    /// Of files alone.
+    fixed: List<E>,
+    /// Those and all others.
+    all: List<E>,
     /// Whoever has it is the one that refreshes.
     known: Mutex<Known<E>>,
     /// Of a refresh.
     weight: Weight,
 }
 
+/// Policies, and whether there are any.
+struct List<E> {
+    hooks: RwLock<Arc<[Hook<E>]>>,
+    is_empty: AtomicBool,
+}
+
 /// What was made of policies and bindings.
 struct Known<E> {
+    of_files: HashMap<String, Arc<Policy<E>>>,
     policies: ByName<Policy<E>>,
     bindings: ByName<Binding>,
 }
@@ -101,15 +115,18 @@ impl<E> Index<E> {
         registry: &Registry,
         [policies, bindings]: [&str; 2],
         compile: fn(&Value) -> E,
+        manifests: Option<&Arc<Source>>,
     ) -> Option<Self> {
         let of = |plural: &str| registry.get(GROUP, "v1", plural).cloned();
         Some(Self {
             policies: of(policies)?,
             bindings: of(bindings)?,
             compile,
-            hooks: RwLock::new(Arc::new([])),
-            is_empty: AtomicBool::new(true),
+            manifests: manifests.map(|source| source.subscribe()),
+            fixed: List::default(),
+            all: List::default(),
             known: Mutex::new(Known {
+                of_files: HashMap::new(),
                 policies: HashMap::new(),
                 bindings: HashMap::new(),
             }),
@@ -117,14 +134,28 @@ impl<E> Index<E> {
         })
     }
 
-    /// Whether there is no policy at all.
-    pub(super) fn is_empty(&self) -> bool {
-        self.is_empty.load(Ordering::Acquire)
+    /// Whether there are policies of those that may be asked; which these are is looked at only if
+    /// there are any.
+    pub(super) fn has_some(&self, asked: impl FnOnce() -> Asked) -> bool {
+        let has = |list: &List<E>| !list.is_empty.load(Ordering::Acquire);
+        has(&self.all) && self.list(asked()).is_some_and(has)
     }
 
-    /// All that there are now, by name.
-    pub(super) fn hooks(&self) -> Arc<[Hook<E>]> {
-        Arc::clone(&self.hooks.read())
+    /// All that there are of them now, by name.
+    pub(super) fn hooks(&self, asked: Asked) -> Arc<[Hook<E>]> {
+        let list = self.list(asked);
+        list.map_or_else(
+            || Arc::new([]) as Arc<[_]>,
+            |list| Arc::clone(&list.hooks.read()),
+        )
+    }
+
+    fn list(&self, asked: Asked) -> Option<&List<E>> {
+        match asked {
+            Asked::All => Some(&self.all),
+            Asked::Manifests => Some(&self.fixed),
+            Asked::Nobody => None,
+        }
     }
 
     /// Reads policies and bindings, and compiles what has changed.
@@ -134,12 +165,38 @@ impl<E> Index<E> {
 
     fn read(&self) {
         let mut known = self.known.lock();
-        let mut bound: HashMap<String, Vec<Arc<Binding>>> = HashMap::new();
-        let make = |binding: &Value, _: Option<Arc<Binding>>| Arc::new(Binding::read(binding));
-        for binding in kept(&self.bindings, &mut known.bindings, |_| true, make) {
-            let policy = binding.policy.clone();
-            bound.entry(policy).or_default().push(binding);
+        let loaded = self.manifests.as_ref().map(|now| Arc::clone(&now.borrow()));
+        let fixed = loaded.map(|loaded| self.of_files(&loaded, &mut known.of_files));
+        let fixed = fixed.unwrap_or_default();
+        let stored = self.stored(&mut known);
+        self.all.set(fixed.iter().cloned().chain(stored).collect());
+        self.fixed.set(fixed);
+    }
+
+    fn of_files(
+        &self,
+        loaded: &Loaded,
+        known: &mut HashMap<String, Arc<Policy<E>>>,
+    ) -> Vec<Hook<E>> {
+        let mut bound = by_policy(loaded.bindings.iter().map(Binding::read).map(Arc::new));
+        let mut before = std::mem::take(known);
+        let mut hooks = Vec::new();
+        for policy in &loaded.objects {
+            let name = meta::name(policy);
+            let Some(bindings) = bound.remove(name) else {
+                continue;
+            };
+            let policy = Policy::read(policy, before.remove(name), self.compile);
+            known.insert(name.to_owned(), Arc::clone(&policy));
+            hooks.push(Hook { policy, bindings });
         }
+        hooks
+    }
+
+    fn stored(&self, known: &mut Known<E>) -> Vec<Hook<E>> {
+        let make = |binding: &Value, _: Option<Arc<Binding>>| Arc::new(Binding::read(binding));
+        let bindings = kept(&self.bindings, &mut known.bindings, |_| true, make);
+        let mut bound = by_policy(bindings);
         let is_bound = |name: &str| bound.contains_key(name);
         let make = |policy: &Value, before| Policy::read(policy, before, self.compile);
         let policies = kept(&self.policies, &mut known.policies, is_bound, make);
@@ -147,10 +204,7 @@ impl<E> Index<E> {
             let bindings = bound.remove(&policy.name)?;
             Some(Hook { policy, bindings })
         };
-        let hooks: Arc<[_]> = policies.into_iter().filter_map(hook).collect();
-        let is_empty = hooks.is_empty();
-        *self.hooks.write() = hooks;
-        self.is_empty.store(is_empty, Ordering::Release);
+        policies.into_iter().filter_map(hook).collect()
     }
 
     /// Keeps it up to date until `stop`.
@@ -158,10 +212,12 @@ impl<E> Index<E> {
         let everything = || Selection::of(KeyScope::Resource);
         let (_, mut policies) = self.policies.cache.snapshot_and_watch(everything());
         let (_, mut bindings) = self.bindings.cache.snapshot_and_watch(everything());
+        let mut manifests = self.manifests.clone();
         loop {
             self.refresh();
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = changed(&mut manifests) => {}
                 news = policies.next() => if news.is_err() {
                     (_, policies) = self.policies.cache.snapshot_and_watch(everything());
                 },
@@ -171,6 +227,54 @@ impl<E> Index<E> {
             }
         }
     }
+}
+
+/// Waits until files say something else.
+async fn changed(manifests: &mut Option<watch::Receiver<Arc<Loaded>>>) {
+    let is_over = match manifests {
+        Some(now) => now.changed().await.is_err(),
+        None => true,
+    };
+    if is_over {
+        std::future::pending::<()>().await;
+    }
+}
+
+impl<E> Default for List<E> {
+    fn default() -> Self {
+        Self {
+            hooks: RwLock::new(Arc::new([])),
+            is_empty: AtomicBool::new(true),
+        }
+    }
+}
+
+impl<E> List<E> {
+    fn set(&self, hooks: Vec<Hook<E>>) {
+        let is_empty = hooks.is_empty();
+        *self.hooks.write() = hooks.into();
+        self.is_empty.store(is_empty, Ordering::Release);
+    }
+}
+
+impl<E> Clone for Hook<E> {
+    fn clone(&self) -> Self {
+        Self {
+            policy: Arc::clone(&self.policy),
+            bindings: self.bindings.clone(),
+        }
+    }
+}
+
+fn by_policy(
+    bindings: impl IntoIterator<Item = Arc<Binding>>,
+) -> HashMap<String, Vec<Arc<Binding>>> {
+    let mut bound: HashMap<String, Vec<_>> = HashMap::new();
+    for binding in bindings {
+        let policy = binding.policy.clone();
+        bound.entry(policy).or_default().push(binding);
+    }
+    bound
 }
 
 /// What is made of the objects of a kind that are wanted, in the order of their names. `make` is

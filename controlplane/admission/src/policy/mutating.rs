@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     index::{Binding, Hook, Index},
-    is_exempt,
     mutation::{Mutator, Target},
     params::{Param, Params},
     reinvocation::Key,
@@ -26,7 +25,7 @@ use super::{
 use crate::{
     attributes::{Attributes, Operation},
     kinds::Kinds,
-    matching::{Forms, Invocation, Namespaces, Verdict, forms::keep_managers},
+    matching::{Forms, Invocation, Namespaces, Verdict, asked_of_policies, forms::keep_managers},
     parts::Parts,
     plugin::Plugin,
 };
@@ -65,7 +64,12 @@ struct Failure {
 
 impl MutatingAdmissionPolicy {
     pub(crate) fn new(parts: &Parts) -> Self {
-        let index = Index::new(&parts.registry, KINDS, Mutator::compile);
+        let index = Index::new(
+            &parts.registry,
+            KINDS,
+            Mutator::compile,
+            parts.config.mutating_policies.as_ref(),
+        );
         Self(index.map(|index| {
             Arc::new(Inner {
                 index,
@@ -100,13 +104,16 @@ impl Plugin for MutatingAdmissionPolicy {
     }
 
     fn handles(&self, operation: Operation, resource: &ApiResource) -> bool {
-        let has_policies = self.0.as_ref().is_some_and(|inner| !inner.index.is_empty());
-        has_policies && operation != Operation::Delete && !is_exempt(resource)
+        let inner = self.0.as_ref();
+        let has_policies =
+            inner.is_some_and(|inner| inner.index.has_some(|| asked_of_policies(resource)));
+        has_policies && operation != Operation::Delete
     }
 
     async fn mutate(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
         let Some(inner) = &self.0 else { return Ok(()) };
-        let (hooks, mut failures) = (inner.index.hooks(), Vec::new());
+        let hooks = inner.index.hooks(asked_of_policies(attributes.resource));
+        let mut failures = Vec::new();
         let forms = Forms::of(attributes, &*inner.kinds);
         let mut calls = Vec::new();
         for hook in &*hooks {

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     index::{Binding, Hook, Index},
-    is_exempt,
     params::{Param, Params},
     validation::{Decision, Recorded, Validated, Validator},
     view::View,
@@ -22,7 +21,7 @@ use super::{
 use crate::{
     attributes::{Attributes, Operation},
     kinds::Kinds,
-    matching::{Forms, Invocation, Namespaces},
+    matching::{Forms, Invocation, Namespaces, asked_of_policies},
     parts::Parts,
     plugin::Plugin,
 };
@@ -59,7 +58,12 @@ struct Collected(BTreeMap<String, Vec<String>>);
 
 impl ValidatingAdmissionPolicy {
     pub(crate) fn new(parts: &Parts) -> Self {
-        let index = Index::new(&parts.registry, KINDS, Validator::compile);
+        let index = Index::new(
+            &parts.registry,
+            KINDS,
+            Validator::compile,
+            parts.config.validating_policies.as_ref(),
+        );
         Self(index.map(|index| {
             Arc::new(Inner {
                 index,
@@ -94,15 +98,15 @@ impl Plugin for ValidatingAdmissionPolicy {
     }
 
     fn handles(&self, _: Operation, resource: &ApiResource) -> bool {
-        let has_policies = self.0.as_ref().is_some_and(|inner| !inner.index.is_empty());
-        has_policies && !is_exempt(resource)
+        let inner = self.0.as_ref();
+        inner.is_some_and(|inner| inner.index.has_some(|| asked_of_policies(resource)))
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
         let Some(inner) = &self.0 else { return Ok(()) };
         let forms = Forms::of(attributes, &*inner.kinds);
         let mut denials = Vec::new();
-        for hook in &*inner.index.hooks() {
+        for hook in &*inner.index.hooks(asked_of_policies(attributes.resource)) {
             inner.policy(hook, attributes, &forms, &mut denials).await?;
         }
         match denials.into_iter().next() {

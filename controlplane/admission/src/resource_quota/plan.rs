@@ -84,7 +84,8 @@ pub(super) fn charge(
 }
 
 /// What the write uses more than there was used before by what it replaces, as far as that is in
-/// the quota's scopes, if it is one's. What becomes less is given back by the controller, which counts anew.
+/// the quota's scopes, if it is one's. What becomes less is given back by the controller, which
+/// counts anew.
 ///
 /// # Errors
 /// It says that it uses less than nothing.

@@ -58,9 +58,13 @@ impl Call<'_> {
 
 impl Dispatcher {
     pub(super) fn new(parts: &Parts, plural: &str, kind: Kind) -> Self {
+        let told = match kind {
+            Kind::Mutating => &parts.config.mutating_webhooks,
+            Kind::Validating => &parts.config.validating_webhooks,
+        };
         Self {
             kind,
-            hooks: Hooks::new(&parts.registry, plural),
+            hooks: Hooks::new(&parts.registry, plural, told),
             webhooks: parts.webhooks.clone(),
             kinds: Arc::clone(&parts.kinds),
             namespaces: Namespaces::new(parts),
@@ -71,11 +75,12 @@ impl Dispatcher {
 
     /// Whether there are webhooks at all that may be asked about a resource.
     pub(super) fn handles(&self, resource: &ApiResource) -> bool {
-        !self.hooks.is_empty() && !matching::is_exempt(resource)
+        self.hooks.has_some(|| matching::asked(resource))
     }
 
-    pub(super) fn hooks(&self) -> All {
-        self.hooks.all()
+    /// Those that may be.
+    pub(super) fn hooks(&self, resource: &ApiResource) -> All {
+        self.hooks.all(matching::asked(resource))
     }
 
     pub(super) fn forms(&self, attributes: &Attributes<'_>) -> Forms {

@@ -27,7 +27,7 @@ impl MutatingAdmissionWebhook {
 
     async fn call_all(&self, attributes: &mut Attributes<'_>) -> Result<(), Status> {
         let forms = self.0.forms(attributes);
-        for (index, hook) in self.0.hooks().iter().enumerate() {
+        for (index, hook) in self.0.hooks(attributes.resource).iter().enumerate() {
             // Who was not called before is not called for what others have changed.
             if attributes.reinvocation.is_again() && !attributes.reinvocation.is_due(&hook.uid) {
                 continue;

@@ -53,7 +53,7 @@ impl Plugin for ValidatingAdmissionWebhook {
     }
 
     async fn validate(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
-        let (forms, hooks) = (self.0.forms(attributes), self.0.hooks());
+        let (forms, hooks) = (self.0.forms(attributes), self.0.hooks(attributes.resource));
         let mut calls = Vec::new();
         for hook in hooks.iter() {
             if let Some(call) = self.0.call(hook, attributes, &forms).await? {

@@ -1,6 +1,8 @@
 //! Plugins by their names: those that are on anyway, and those that a flag turns on or off.
 
+mod configured;
 mod default_on;
+mod manifests;
 mod optional;
 
 use std::sync::Arc;

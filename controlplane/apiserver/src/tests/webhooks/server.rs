@@ -35,7 +35,7 @@ type Answers = dyn Fn(&Value) -> Reply + Send + Sync;
 
 /// One that listens, and what it was asked.
 pub(in crate::tests) struct Hook {
-    pub(super) address: SocketAddr,
+    pub(in crate::tests) address: SocketAddr,
     ca_bundle: String,
     asked: Arc<Mutex<Vec<Value>>>,
 }
@@ -91,11 +91,20 @@ impl Hook {
     }
 
     /// Lets everything pass.
-    pub(super) async fn allowing() -> Self {
+    pub(in crate::tests) async fn allowing() -> Self {
         Self::that(Reply::Says(json!({"allowed": true}))).await
     }
 
-    /// The requests of the reviews so far.
+    /// How a server finds it by a file.
+    pub(in crate::tests) fn kubeconfig(&self) -> String {
+        let cluster = json!({"server": format!("https://{}/images", self.address),
+            "certificate-authority-data": self.ca_bundle});
+        let config = json!({"clusters": [{"name": "a", "cluster": cluster}], "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "a"}}]});
+        config.to_string()
+    }
+
+    /// The requests of the reviews so far; of those that have none, the reviews.
     pub(in crate::tests) fn asked(&self) -> Vec<Value> {
         self.asked.lock().unwrap().clone()
     }
@@ -129,9 +138,13 @@ async fn respond(
     asked: Arc<Mutex<Vec<Value>>>,
     answer: Arc<Answers>,
 ) -> Result<Response<Full<Bytes>>, std::convert::Infallible> {
+    let shown = request.headers().get(header::AUTHORIZATION).cloned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
-    let request = review["request"].clone();
+    let mut request = review.get("request").unwrap_or(&review).clone();
+    if let Some(shown) = shown {
+        request["authorization"] = shown.to_str().unwrap().into();
+    }
     asked.lock().unwrap().push(request.clone());
     let respond = |code: u16, body: Bytes| {
         let response = Response::builder().status(code);
