@@ -161,7 +161,8 @@ impl Forms {
         invocation.equivalent.is_some()
             && own.is_some_and(|own| {
                 let schema = own.schema.as_ref();
-                own.converted.is_none() && schema.is_some_and(|schema| schema.structural().is_some())
+                own.converted.is_none()
+                    && schema.is_some_and(|schema| schema.structural().is_some())
             })
     }
 

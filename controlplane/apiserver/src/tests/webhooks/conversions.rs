@@ -270,7 +270,10 @@ async fn what_the_other_version_does_not_know_comes_back_from_a_patch() {
     let path = "/apis/example.org/v2/namespaces/default/things";
     let (code, made) = admin.post(path, thing).await;
     assert_eq!(code, 201, "{made}");
-    assert_eq!((&made["flavour"], &made["size"]), (&json!("sweet"), &json!(7)));
+    assert_eq!(
+        (&made["flavour"], &made["size"]),
+        (&json!("sweet"), &json!(7))
+    );
     assert_eq!((made.get("nonsense"), made.get("mode")), (None, None));
     let asked = hook.asked().remove(0);
     assert_eq!(asked["object"]["apiVersion"], "example.org/v1");
