@@ -11,6 +11,7 @@
 //! | [`rules`] | operations, groups, versions, resources, scopes |
 //! | [`criteria`] | rules with selectors and a match policy, as they are written |
 //! | [`exempt`] | what nobody is asked about |
+//! | [`place`] | name and namespace of a request |
 //! | [`namespaces`] | the namespace that a request is in |
 //! | [`forms`] | objects in one version of their kind, and back |
 //! | [`review`] | the request as `AdmissionRequest` has it |
@@ -28,6 +29,7 @@ pub mod criteria;
 pub mod exempt;
 pub mod forms;
 pub mod namespaces;
+pub mod place;
 pub mod review;
 pub mod rules;
 pub mod variables;
@@ -41,4 +43,4 @@ pub use exempt::{Asked, asked, asked_of_policies};
 pub use forms::Forms;
 pub use namespaces::Namespaces;
 pub use rules::{About, Rule};
-pub use variables::Variables;
+pub use variables::Seen;

@@ -9,12 +9,10 @@ use serde_json::{Map, Value, json};
 pub struct Told<'a> {
     /// Such as `CreateOptions`; empty for what has none.
     pub kind: &'static str,
-    /// Empty if it was not said; as the two that follow.
+    /// Empty if it was not said; as what follows.
     pub field_manager: &'a str,
     /// Such as `Strict`.
     pub field_validation: &'a str,
-    /// Of an apply.
-    pub force: Option<bool>,
     /// Of a deletion.
     pub delete: Option<&'a DeleteOptions>,
 }
@@ -40,7 +38,6 @@ impl Told<'_> {
             put("propagationPolicy", delete.propagation.map(name).into());
         }
         put("dryRun", if dry_run { json!(["All"]) } else { Value::Null });
-        put("force", self.force.into());
         put("fieldManager", self.field_manager.into());
         put("fieldValidation", self.field_validation.into());
         Value::Object(options)

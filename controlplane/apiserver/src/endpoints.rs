@@ -36,7 +36,6 @@ use crate::{
     catalog, encoding,
     limits::BODY_LIMIT,
     reply::Reply,
-    request_info::Verb,
     state::State,
     table::{
         self, IncludeObject, ListMeta, TableOptions,
@@ -165,7 +164,7 @@ impl<'a> Call<'a> {
     fn told(&self, operation: Operation) -> Told<'a> {
         let kind = match operation {
             Operation::Create => "CreateOptions",
-            Operation::Update if self.info.verb == Verb::Patch => "PatchOptions",
+            // Of patches, too: what is told is what is done, not how it was asked for.
             Operation::Update => "UpdateOptions",
             Operation::Delete => "DeleteOptions",
             Operation::Connect => return Told::default(),
@@ -175,7 +174,6 @@ impl<'a> Call<'a> {
             kind,
             field_manager: text("fieldManager"),
             field_validation: text("fieldValidation"),
-            force: self.query.flag("force"),
             delete: None,
         }
     }

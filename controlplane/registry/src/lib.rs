@@ -17,7 +17,6 @@
 //! | [`custom_resource`], [`json_path`] | the one strategy of kinds that come at run time, and the paths into their objects |
 //! | `rules` | their rules in CEL |
 //! | [`beside`] | what takes long, beside the runtime's threads |
-//! | [`expressions`] | what expressions about requests may name |
 //! | [`projected`] | kinds that show some of another's objects, each made once for all who watch |
 //! | `storage_version`, [`converter`] | kinds of several versions: stored in one, read and written in each, by name alone or by a webhook |
 //! | [`store`] | the generic store: create, update, delete, and what is written with an object |
@@ -44,7 +43,6 @@ pub mod check;
 pub mod converter;
 pub mod custom_resource;
 pub mod encode;
-pub mod expressions;
 pub mod fill;
 pub mod json_path;
 pub mod kinds;

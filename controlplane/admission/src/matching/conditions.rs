@@ -3,27 +3,24 @@
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go` and
 //! `.../plugin/cel/activation.go` at v1.37.
 
+use std::collections::HashSet;
+
 use coracle_cel::{
-    Meter, Program,
-    env::Env,
+    admission::{Activation, Budget, Compiler, Expression, Names, Sort},
     types::Type,
-    value::{EvalError, Value as CelValue},
+    value::Value as CelValue,
 };
 use coracle_registry::{
     beside::Weight,
-    expressions,
     value::{items, string},
 };
 use serde_json::Value;
 
-use super::variables::Variables;
-
-/// What evaluating one expression may cost.
-pub const MOST_OF_ONE: u64 = 1_000_000;
-/// What all match conditions of a webhook or a policy may cost together.
-const MOST_OF_ALL: u64 = 2_500_000;
-const NO_BUDGET: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
+const CONDITION: Sort<'_> = Sort {
+    results: &[Type::Bool],
+    has_authorizer: true,
+    has_patches: false,
+};
 
 /// Match conditions, compiled.
 #[derive(Debug)]
@@ -35,8 +32,7 @@ pub struct MatchConditions {
 #[derive(Debug)]
 struct Condition {
     name: String,
-    text: String,
-    program: Result<Program, String>,
+    expression: Expression,
 }
 
 /// What comes of match conditions.
@@ -56,16 +52,13 @@ pub enum Verdict {
 }
 
 impl MatchConditions {
-    /// Reads and compiles them.
+    /// Reads and compiles them; `has_params` if they may name `params`.
     #[must_use]
-    pub fn read(conditions: &Value, env: &Env) -> Self {
-        let read = |condition: &Value| {
-            let text = string(&condition["expression"]);
-            Condition {
-                name: string(&condition["name"]).to_owned(),
-                program: expressions::compile(text, env, &Type::Bool),
-                text: text.to_owned(),
-            }
+    pub fn read(conditions: &Value, has_params: bool) -> Self {
+        let compiler = Compiler::without_variables(Names::dynamic(has_params));
+        let read = |condition: &Value| Condition {
+            name: string(&condition["name"]).to_owned(),
+            expression: compiler.compile(string(&condition["expression"]), CONDITION),
         };
         Self {
             all: items(conditions).iter().map(read).collect(),
@@ -79,61 +72,45 @@ impl MatchConditions {
         self.all.is_empty()
     }
 
-    /// Evaluates them: one that is false decides, before any that fails.
+    /// Evaluates them with the values of [`Inputs`](coracle_cel::admission::Inputs): one that is
+    /// false decides, before any that fails.
     #[must_use]
-    pub fn judge(&self, variables: &Variables<'_>) -> Verdict {
-        self.weight.place(|| self.judged(variables))
+    pub fn judge<'v>(&'v self, values: &'v [CelValue<'v>]) -> Verdict {
+        self.weight.place(|| self.judged(values))
     }
 
-    fn judged(&self, variables: &Variables<'_>) -> Verdict {
-        let mut left = MOST_OF_ALL;
+    fn judged<'v>(&'v self, values: &'v [CelValue<'v>]) -> Verdict {
+        let activation = Activation::new(values, &[]);
+        let mut left = Budget::MATCH_CONDITIONS;
         let mut errors = Vec::new();
         let mut excluded = None;
         for condition in &self.all {
-            let program = match &condition.program {
-                Ok(program) => program,
-                Err(why) => {
-                    errors.push(format!("compilation error: {why}"));
-                    continue;
-                }
-            };
-            let mut meter = Meter::new(MOST_OF_ONE.min(left));
-            let evaluated = program.evaluate(&mut meter, variables.values());
-            let is_over =
-                matches!(&evaluated, Err(error) if error.is_cancelled()) && left <= MOST_OF_ONE;
-            if is_over || meter.cost() > left {
-                return Verdict::Failed {
-                    why: NO_BUDGET.to_owned(),
-                    errors: 0,
-                };
-            }
-            left -= meter.cost();
-            match evaluated {
-                Ok(CelValue::Bool(true)) => {}
-                Ok(CelValue::Bool(false)) => {
+            match activation.evaluate(&condition.expression, &mut left) {
+                Ok(Ok(CelValue::Bool(true))) => {}
+                Ok(Ok(_)) => {
                     excluded.get_or_insert_with(|| condition.name.clone());
                 }
-                Ok(_) => errors.push(condition.failed(&EvalError::new("no such overload"))),
-                Err(error) => errors.push(condition.failed(&error)),
+                Ok(Err(why)) => errors.push(why),
+                Err(over) => {
+                    return Verdict::Failed {
+                        why: over.to_string(),
+                        errors: 0,
+                    };
+                }
             }
         }
-        match (excluded, errors.as_slice()) {
-            (Some(name), _) => Verdict::Excluded(name),
-            (None, []) => Verdict::Matches,
-            (None, [one]) => Verdict::Failed {
-                why: one.clone(),
-                errors: 1,
-            },
-            (None, several) => Verdict::Failed {
-                why: format!("[{}]", several.join(", ")),
-                errors: several.len(),
-            },
+        let count = errors.len();
+        // What several say alike is told once.
+        let mut told = HashSet::new();
+        errors.retain(|error| told.insert(error.clone()));
+        let why = match errors.as_slice() {
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        match excluded {
+            Some(name) => Verdict::Excluded(name),
+            None if count == 0 => Verdict::Matches,
+            None => Verdict::Failed { why, errors: count },
         }
-    }
-}
-
-impl Condition {
-    fn failed(&self, error: &EvalError) -> String {
-        format!("expression '{}' resulted in error: {error}", self.text)
     }
 }

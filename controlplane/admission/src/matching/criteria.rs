@@ -1,6 +1,6 @@
 //! Rules, selectors and the match policy, as webhooks and `MatchResources` have them.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use coracle_api::{resource::Gvk, selector::LabelSelector, status::Status};
 use coracle_registry::{api_resource::ApiResource, resource::Resource};
@@ -10,7 +10,10 @@ use super::{
     namespaces::Namespaces,
     rules::{About, Rule},
 };
-use crate::{attributes::Attributes, kinds::Kinds};
+use crate::{
+    attributes::{Attributes, Operation},
+    kinds::Kinds,
+};
 
 /// Which requests something is about.
 #[derive(Debug)]
@@ -148,18 +151,13 @@ fn selects_object(selector: &LabelSelector, attributes: &Attributes<'_>) -> bool
     if selector.is_everything() {
         return true;
     }
+    // The options of a stream have no labels, and no selector is about them.
+    if attributes.operation == Operation::Connect {
+        return false;
+    }
     let objects = [Some(attributes.object()), attributes.old()].into_iter();
     objects
         .flatten()
         .filter(|object| object.is_object())
         .any(|object| selector.matches_object(object))
-}
-
-/// The object's name: of the URL, or of what is made.
-#[must_use]
-pub fn name_of<'a>(attributes: &'a Attributes<'_>) -> Cow<'a, str> {
-    match attributes.name {
-        "" => Cow::Borrowed(coracle_api::meta::name(attributes.object())),
-        name => Cow::Borrowed(name),
-    }
 }

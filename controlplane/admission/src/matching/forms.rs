@@ -21,7 +21,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::criteria::Invocation;
-use crate::{attributes::Attributes, kinds::Kinds};
+use crate::{
+    attributes::{Attributes, Operation},
+    kinds::Kinds,
+};
 
 /// Most bytes of an object that was changed, as JSON: as many as a client may send.
 const MOST_BYTES: usize = 3 << 20;
@@ -117,8 +120,8 @@ impl Forms {
         known.push(Known { own, shown });
     }
 
-    /// What was made of such an object, as one that a client sends: pruned, of the right types,
-    /// with its defaults.
+    /// What was made of such an object, as one that a client sends: of the right types, with its
+    /// defaults, and pruned unless `unknown` says otherwise.
     ///
     /// # Errors
     /// What does not fit.
@@ -127,13 +130,14 @@ impl Forms {
         invocation: &Invocation,
         kind: &Gvk,
         object: &Value,
+        unknown: FieldValidation,
     ) -> Result<Value, Status> {
         let body = serde_json::to_vec(object).map_err(Status::internal)?;
         // Each of those that change it may add megabytes, and the next one is sent all of them.
         if body.len() > MOST_BYTES {
             return Err(Status::request_entity_too_large(MOST_BYTES));
         }
-        let (json, lenient) = (ContentType::Json, FieldValidation::Ignore);
+        let json = ContentType::Json;
         let as_kind = match &invocation.equivalent {
             Some(other) => Some(other),
             None => self.own.as_ref(),
@@ -144,8 +148,8 @@ impl Forms {
             false => as_kind.and_then(|one| one.schema.as_ref()),
         };
         let decoded = match schema {
-            Some(schema) => decode::decode_along(schema, &body, json, kind, lenient)?,
-            None => decode::decode(&body, json, kind, lenient)?,
+            Some(schema) => decode::decode_along(schema, &body, json, kind, unknown)?,
+            None => decode::decode(&body, json, kind, unknown)?,
         };
         let mut object = decoded.object;
         if let Some(kind) = as_kind {
@@ -204,6 +208,38 @@ pub fn keep_managers(object: &mut Value, before: &Value) {
         Some(managers) => meta::set(object, &["metadata", "managedFields"], managers),
         None => {
             meta::remove(object, &["metadata", "managedFields"]);
+        }
+    }
+}
+
+/// What the system gives a new object: to those that change it, it has none of it yet.
+const IDENTITY: [&str; 2] = ["uid", "creationTimestamp"];
+
+/// Whether the object of a request is new, and not the options or a part of another one.
+fn is_new(attributes: &Attributes<'_>) -> bool {
+    attributes.operation == Operation::Create && attributes.subresource.is_empty()
+}
+
+/// A new object as those see it that may change it.
+pub fn hide_identity(attributes: &Attributes<'_>, object: &mut Value) {
+    if is_new(attributes) {
+        for field in IDENTITY {
+            meta::remove(object, &["metadata", field]);
+        }
+    }
+}
+
+/// Gives it back what was hidden, whatever they say.
+pub fn show_identity(attributes: &Attributes<'_>, object: &mut Value) {
+    if !is_new(attributes) {
+        return;
+    }
+    for field in IDENTITY {
+        match attributes.object()["metadata"].get(field) {
+            Some(value) => meta::set(object, &["metadata", field], value.clone()),
+            None => {
+                meta::remove(object, &["metadata", field]);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use coracle_registry::{
 };
 use serde_json::Value;
 
+use super::place::namespace_of;
 use crate::{attributes::Attributes, parts::Parts};
 
 /// Finds namespaces.
@@ -40,15 +41,17 @@ impl Namespaces {
         selector: &LabelSelector,
         attributes: &Attributes<'_>,
     ) -> Result<bool, Status> {
-        let is_own = attributes.is_core("namespaces");
-        if selector.is_everything() || (attributes.namespace.is_empty() && !is_own) {
+        if selector.is_everything() {
             return Ok(true);
         }
         // A Namespace that is written has labels that nobody else has seen yet.
-        if is_own && attributes.operation.writes() {
+        if attributes.is_core("namespaces") && attributes.operation.writes() {
             return Ok(selector.matches_object(attributes.object()));
         }
-        let name = Self::name_of(attributes);
+        let name = &*namespace_of(attributes);
+        if name.is_empty() {
+            return Ok(true);
+        }
         let namespaces = self.resource()?;
         let key = namespaces.key("", name);
         // Nothing is parsed for its labels alone.
@@ -84,14 +87,6 @@ impl Namespaces {
             meta::remove(&mut namespace, &["metadata", hidden]);
         }
         Ok(namespace)
-    }
-
-    /// A Namespace is in itself.
-    fn name_of<'a>(attributes: &Attributes<'a>) -> &'a str {
-        match attributes.namespace {
-            "" => attributes.name,
-            namespace => namespace,
-        }
     }
 
     fn resource(&self) -> Result<&Arc<Resource>, Status> {

@@ -9,7 +9,10 @@ use coracle_api::resource::Gvk;
 use coracle_registry::api_resource::ApiResource;
 use serde_json::{Value, json};
 
-use super::criteria::{Invocation, name_of};
+use super::{
+    criteria::Invocation,
+    place::{name_of, namespace_of},
+};
 use crate::attributes::Attributes;
 
 /// The request as who is invoked is told of it.
@@ -27,19 +30,11 @@ pub fn request(attributes: &Attributes<'_>, invocation: &Invocation) -> Value {
         "dryRun": attributes.options.dry_run,
         "options": attributes.told.to_value(attributes.options.dry_run),
     });
-    let name = name_of(attributes);
-    // A Namespace is in itself.
-    let namespace = if attributes.namespace.is_empty() && attributes.resource.is_core("namespaces")
-    {
-        &*name
-    } else {
-        attributes.namespace
-    };
     for (field, text) in [
         ("subResource", attributes.subresource),
         ("requestSubResource", attributes.subresource),
-        ("name", &*name),
-        ("namespace", namespace),
+        ("name", &*name_of(attributes)),
+        ("namespace", &*namespace_of(attributes)),
     ] {
         if !text.is_empty() {
             request[field] = text.into();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use coracle_registry::expressions;
+use coracle_cel::{admission::Inputs, schema::DeclType, value::Value as CelValue};
 use serde_json::json;
 
 use super::*;
@@ -70,10 +70,19 @@ fn judge(texts: &[&str]) -> Verdict {
         .enumerate()
         .map(|(at, text)| json!({"name": format!("c{at}"), "expression": text}))
         .collect();
-    let conditions = MatchConditions::read(&json!(conditions), &expressions::env(false));
+    let conditions = MatchConditions::read(&json!(conditions), false);
     let object = json!({"a": 1, "long": vec!["x"; 3000]});
-    let variables = Variables::of_object(&object);
-    conditions.judge(&variables)
+    let object = DeclType::any().value(&object).expect("anything is");
+    let null = || CelValue::Null;
+    let inputs = Inputs {
+        object,
+        old_object: null(),
+        namespace_object: null(),
+        request: null(),
+        params: null(),
+        authorizer: None,
+    };
+    conditions.judge(&inputs.values())
 }
 
 #[test]
@@ -93,8 +102,10 @@ fn conditions_that_fail_are_told_together() {
     };
     let one = "expression 'object.b == 1' resulted in error: no such key: b";
     assert_eq!(judge(&["true", "object.b == 1"]), failed(one, 1));
-    let both = format!("[{one}, {one}]");
-    assert_eq!(judge(&["object.b == 1", "object.b == 1"]), failed(&both, 2));
+    let other = "expression 'object.c == 1' resulted in error: no such key: c";
+    let both = format!("[{one}, {other}]");
+    assert_eq!(judge(&["object.b == 1", "object.c == 1"]), failed(&both, 2));
+    assert_eq!(judge(&["object.b == 1", "object.b == 1"]), failed(one, 2));
     let Verdict::Failed { why, .. } = judge(&["nothing"]) else {
         panic!("it compiles");
     };

@@ -1,4 +1,4 @@
-//! What expressions about a request see, in the order of [`expressions::NAMES`].
+//! What expressions about a request see.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/cel/activation.go` at v1.37.
 
@@ -10,17 +10,16 @@ use coracle_auth::{
     user::UserInfo,
 };
 use coracle_cel::{
-    Authorizer, Check, Decision, authorizer, resource_check,
+    Authorizer, Check, Decision,
+    admission::{Inputs, namespace_type, request_type},
+    authorizer, resource_check,
     schema::DeclType,
     value::{EvalError, Value as CelValue},
 };
-use coracle_registry::expressions;
 use serde_json::Value;
 
+use super::place::{name_of, namespace_of};
 use crate::attributes::Attributes;
-
-/// The values of the names that every expression has.
-pub struct Variables<'v>(Vec<CelValue<'v>>);
 
 /// What a request looks like to who is invoked.
 #[derive(Clone, Copy)]
@@ -33,18 +32,20 @@ pub struct Seen<'v> {
     pub namespace: Option<&'v Value>,
     /// `request`
     pub request: &'v Value,
+    /// `params`; null if there are none.
+    pub params: &'v Value,
 }
 
-impl<'v> Variables<'v> {
-    /// Of a request that looks like this.
+impl<'v> Seen<'v> {
+    /// The values of names.
     ///
     /// # Errors
     /// What is seen is not of its type.
-    pub fn new(
-        seen: Seen<'v>,
+    pub fn inputs(
+        self,
         attributes: &Attributes<'_>,
         authorizer_of: &Arc<UnionAuthorizer>,
-    ) -> Result<Self, EvalError> {
+    ) -> Result<Inputs<'v>, EvalError> {
         let any = DeclType::any();
         let asking: Arc<dyn Authorizer> = Arc::new(Asking {
             authorizer: Arc::clone(authorizer_of),
@@ -54,41 +55,25 @@ impl<'v> Variables<'v> {
             group: attributes.resource.group.to_string(),
             resource: attributes.resource.plural.to_string(),
             subresource: attributes.subresource.to_owned(),
-            namespace: attributes.namespace.to_owned(),
-            name: super::criteria::name_of(attributes).into_owned(),
+            namespace: namespace_of(attributes).into_owned(),
+            name: name_of(attributes).into_owned(),
             ..Check::default()
         };
-        let namespace = match seen.namespace {
-            Some(namespace) => expressions::NAMESPACE.value(namespace)?,
+        let namespace_object = match self.namespace {
+            Some(namespace) => namespace_type().value(namespace)?,
             None => CelValue::Null,
         };
-        Ok(Self(vec![
-            any.value(seen.object)?,
-            any.value(seen.old)?,
-            namespace,
-            expressions::REQUEST.value(seen.request)?,
-            authorizer(Arc::clone(&asking)),
-            resource_check(asking, about),
-        ]))
-    }
-
-    #[cfg(test)]
-    pub(super) fn of_object(object: &'v Value) -> Self {
-        let object = DeclType::any().value(object).expect("anything is");
-        Self(vec![object])
-    }
-
-    /// With one more, such as `params`.
-    #[must_use]
-    pub fn and(mut self, value: CelValue<'v>) -> Self {
-        self.0.push(value);
-        self
-    }
-
-    /// For an evaluation.
-    #[must_use]
-    pub fn values(&self) -> &[CelValue<'v>] {
-        &self.0
+        Ok(Inputs {
+            object: any.value(self.object)?,
+            old_object: any.value(self.old)?,
+            namespace_object,
+            request: request_type().value(self.request)?,
+            params: any.value(self.params)?,
+            authorizer: Some([
+                authorizer(Arc::clone(&asking)),
+                resource_check(asking, about),
+            ]),
+        })
     }
 }
 

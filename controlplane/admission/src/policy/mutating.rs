@@ -25,7 +25,11 @@ use super::{
 use crate::{
     attributes::{Attributes, Operation},
     kinds::Kinds,
-    matching::{Forms, Invocation, Namespaces, Verdict, asked_of_policies, forms::keep_managers},
+    matching::{
+        Forms, Invocation, Namespaces, Verdict, asked_of_policies,
+        forms::{hide_identity, keep_managers, show_identity},
+        place::namespace_of,
+    },
     parts::Parts,
     plugin::Plugin,
 };
@@ -168,8 +172,8 @@ impl Inner {
                         failures.extend(hook.misconfigured(None, &status.message));
                         continue;
                     }
-                    let namespace = attributes.namespace;
-                    self.params.collect(&kind, binding, namespace).await
+                    let namespace = namespace_of(attributes);
+                    self.params.collect(&kind, binding, &namespace).await
                 }
                 Err(why) => Err(why),
             };
@@ -215,10 +219,11 @@ impl Inner {
         if !mutator.conditions.is_empty() {
             let as_asked = (forms, &call.invocation);
             let view = View::new(attributes, as_asked, namespace.clone()).await;
-            let view = view.map_err(unseen)?;
+            let mut view = view.map_err(unseen)?;
+            hide_identity(attributes, &mut view.object);
             let values = view.values(attributes, &self.authorizer, &params);
             let values = values.map_err(Status::internal)?;
-            match mutator.conditions.judge(&values.variables) {
+            match mutator.conditions.judge(&values.all) {
                 Verdict::Matches => {}
                 Verdict::Excluded(_) => return Ok(()),
                 Verdict::Failed { why, .. } => {
@@ -265,7 +270,8 @@ impl Inner {
         for mutation in &call.hook.evaluator.mutations {
             let invocation = &call.invocation;
             let view = View::new(attributes, (forms, invocation), namespace.clone()).await;
-            let view = view.map_err(unseen)?;
+            let mut view = view.map_err(unseen)?;
+            hide_identity(attributes, &mut view.object);
             let made = view
                 .values(attributes, &self.authorizer, params)
                 .and_then(|values| {
@@ -284,11 +290,15 @@ impl Inner {
             if made == view.object {
                 continue;
             }
-            let mut made = forms.decoded(invocation, &gvk, &made)?;
+            let unknown = mutation.unknown_fields(&target);
+            let decoded = forms.decoded(invocation, &gvk, &made, unknown);
+            let mut made = decoded.map_err(unreadable)?;
             keep_managers(&mut made, &view.object);
             if made != view.object {
                 let back = forms.back(invocation, made, attributes.object()).await;
-                *attributes.object_mut() = back.map_err(unmade)?;
+                let mut back = back.map_err(unmade)?;
+                show_identity(attributes, &mut back);
+                *attributes.object_mut() = back;
                 is_changed = true;
             }
         }
@@ -372,6 +382,13 @@ impl Hook<Mutator> {
         };
         self.is_strict.then_some(Failure { message, reason })
     }
+}
+
+/// What a mutation has made cannot be read: nobody's failure policy is asked.
+fn unreadable(status: Status) -> Status {
+    const STRICT: &str = "strict decoding error";
+    let at = status.message.find(STRICT).unwrap_or_default();
+    Status::internal(&status.message[at..])
 }
 
 /// The first failure gives its message and reason; all are causes.

@@ -15,7 +15,6 @@ use coracle_cel::{
 };
 use coracle_registry::{
     beside::Weight,
-    expressions,
     value::{items, string},
 };
 use serde_json::Value;
@@ -87,9 +86,8 @@ impl Mutator {
             }
         });
         let mutations = mutations.collect();
-        let env = expressions::env(has_params);
         Self {
-            conditions: MatchConditions::read(&spec["matchConditions"], &env),
+            conditions: MatchConditions::read(&spec["matchConditions"], has_params),
             variables: compiler.into_variables(),
             mutations,
             is_reinvoked: spec["reinvocationPolicy"] == "IfNeeded",
@@ -121,10 +119,21 @@ impl Mutator {
             Kind::JsonPatch => {
                 let patch = value.to_json(Integers::SafeNumbers)?;
                 let patched = json::apply_value(object, &patch);
-                let patched = patched.map_err(|status| format!("JSONPath: {}", status.message))?;
+                let patched = patched.map_err(|why| format!("JSON Patch: {why}"))?;
                 // A test that does not hold: nothing is to be done.
                 Ok(patched.unwrap_or_else(|| object.clone()))
             }
+        }
+    }
+}
+
+impl Mutation {
+    /// What becomes of fields that the kind does not have. Merges have refused them before, and
+    /// custom resources are pruned.
+    pub(super) fn unknown_fields(&self, target: &Target<'_>) -> FieldValidation {
+        match (self.kind, target.schema) {
+            (Kind::JsonPatch, Schema::BuiltIn(_)) => FieldValidation::Strict,
+            _ => FieldValidation::Ignore,
         }
     }
 }

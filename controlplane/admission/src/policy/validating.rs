@@ -21,7 +21,7 @@ use super::{
 use crate::{
     attributes::{Attributes, Operation},
     kinds::Kinds,
-    matching::{Forms, Invocation, Namespaces, asked_of_policies},
+    matching::{Forms, Invocation, Namespaces, asked_of_policies, place::namespace_of},
     parts::Parts,
     plugin::Plugin,
 };
@@ -149,8 +149,8 @@ impl Inner {
             let params = match matched {
                 Ok(false) => continue,
                 Ok(true) => {
-                    let namespace = attributes.namespace;
-                    self.params.collect(&kind, binding, namespace).await
+                    let namespace = namespace_of(attributes);
+                    self.params.collect(&kind, binding, &namespace).await
                 }
                 Err(why) => Err(why),
             };

@@ -13,7 +13,6 @@ use coracle_cel::{
 };
 use coracle_registry::{
     beside::Weight,
-    expressions,
     value::{items, string},
 };
 use serde_json::Value;
@@ -117,9 +116,8 @@ impl Validator {
             }
         });
         let annotations = annotations.collect();
-        let env = expressions::env(has_params);
         Self {
-            conditions: MatchConditions::read(&spec["matchConditions"], &env),
+            conditions: MatchConditions::read(&spec["matchConditions"], has_params),
             variables: compiler.into_variables(),
             validations,
             annotations,
@@ -131,7 +129,7 @@ impl Validator {
     /// What it says of a write that looks like this.
     pub(super) fn validate<'v>(&'v self, values: &'v Values<'v>, budget: Budget) -> Validated {
         if !self.conditions.is_empty() {
-            match self.conditions.judge(&values.variables) {
+            match self.conditions.judge(&values.all) {
                 Verdict::Matches => {}
                 Verdict::Excluded(_) => return Validated::default(),
                 Verdict::Failed { .. } if !self.is_strict => return Validated::default(),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use coracle_api::status::Status;
 use coracle_auth::authz::UnionAuthorizer;
-use coracle_cel::{admission::Inputs, schema::DeclType, value::Value as CelValue};
+use coracle_cel::{admission::Inputs, value::Value as CelValue};
 use serde_json::Value;
 
 use crate::{
     attributes::Attributes,
-    matching::{Forms, Invocation, Variables, review, variables::Seen},
+    matching::{Forms, Invocation, Seen, review},
 };
 
 /// The parts that are given to expressions.
@@ -21,10 +21,8 @@ pub(super) struct View {
     namespace: Option<Value>,
 }
 
-/// Values by name, with parameters and without.
+/// The values of names.
 pub(super) struct Values<'v> {
-    /// For match conditions.
-    pub(super) variables: Variables<'v>,
     /// For those who may ask the authorizer.
     pub(super) all: Vec<CelValue<'v>>,
     /// For those who may not.
@@ -65,32 +63,17 @@ impl View {
             old: &self.old,
             namespace: self.namespace.as_ref(),
             request: &self.request,
+            params,
         };
-        let variables = Variables::new(seen, attributes, authorizer);
-        let variables = variables.map_err(|error| error.to_string())?;
-        let params = DeclType::any().value(params);
-        let params = params.map_err(|error| error.to_string())?;
-        let inputs = inputs(variables.values(), params.clone());
+        let inputs = seen.inputs(attributes, authorizer);
+        let inputs = inputs.map_err(|error| error.to_string())?;
         let plain = Inputs {
             authorizer: None,
             ..inputs.clone()
         };
         Ok(Values {
-            variables: variables.and(params),
             all: inputs.values(),
             plain: plain.values(),
         })
-    }
-}
-
-fn inputs<'v>(values: &[CelValue<'v>], params: CelValue<'v>) -> Inputs<'v> {
-    let at = |place: usize| values.get(place).cloned().unwrap_or(CelValue::Null);
-    Inputs {
-        object: at(0),
-        old_object: at(1),
-        namespace_object: at(2),
-        request: at(3),
-        params,
-        authorizer: Some([at(4), at(5)]),
     }
 }

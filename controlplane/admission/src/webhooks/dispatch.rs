@@ -17,10 +17,10 @@ use super::{
     review::Shown,
 };
 use crate::{
-    attributes::Attributes,
+    attributes::{Attributes, Operation},
     kinds::Kinds,
     matching::{
-        self, Forms, Invocation, Namespaces, Variables, Verdict, review::request, variables::Seen,
+        self, Forms, Invocation, Namespaces, Seen, Verdict, forms::hide_identity, review::request,
     },
     parts::Parts,
 };
@@ -108,7 +108,10 @@ impl Dispatcher {
         let old = forms.shown(&invocation, old).await;
         let old = old.map_err(|status| self.unseen(status))?;
         let object = forms.shown(&invocation, attributes.object()).await;
-        let object = object.map_err(|status| self.unseen(status))?;
+        let mut object = object.map_err(|status| self.unseen(status))?;
+        if self.kind == Kind::Mutating && attributes.operation == Operation::Create {
+            hide_identity(attributes, object.to_mut());
+        }
         let call = Call {
             kind: invocation.kind(attributes),
             request: request(attributes, &invocation),
@@ -148,9 +151,10 @@ impl Dispatcher {
             // Of webhooks' conditions upstream never says in which namespace they are.
             namespace: None,
             request: &call.request,
+            params: &Value::Null,
         };
-        let verdict = match Variables::new(seen, attributes, &self.authorizer) {
-            Ok(variables) => hook.conditions.judge(&variables),
+        let verdict = match seen.inputs(attributes, &self.authorizer) {
+            Ok(inputs) => hook.conditions.judge(&inputs.values()),
             Err(error) => Verdict::Failed {
                 why: error.to_string(),
                 errors: 0,
@@ -161,7 +165,8 @@ impl Dispatcher {
             kind: "webhook",
             r#type: match self.kind {
                 Kind::Mutating => "admit",
-                Kind::Validating => "validating",
+                // As upstream; calls are counted under another name.
+                Kind::Validating => "validate",
             },
             operation: attributes.operation.as_str(),
         };

@@ -5,10 +5,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use coracle_api::meta;
-use coracle_registry::{
-    expressions,
-    value::{items, string},
-};
+use coracle_registry::value::{items, string};
 use coracle_webhook::ClientConfig;
 use serde_json::Value;
 
@@ -88,10 +85,7 @@ impl Hook {
             name: name.to_owned(),
             client: client.map_err(|error| error.to_string()),
             criteria: Criteria::read(webhook, "rules"),
-            conditions: MatchConditions::read(
-                &webhook["matchConditions"],
-                &expressions::env(false),
-            ),
+            conditions: MatchConditions::read(&webhook["matchConditions"], false),
             ignores_failures: webhook["failurePolicy"] == "Ignore",
             timeout: Duration::from_secs(timeout.unwrap_or(DEFAULT_TIMEOUT)),
             side_effects: match webhook["sideEffects"].as_str() {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{dispatch::Dispatcher, hook::Hook, kind::Kind};
 use crate::{
     attributes::{Attributes, Operation},
-    matching::Forms,
+    matching::{Forms, forms::show_identity},
     parts::Parts,
     plugin::Plugin,
 };
@@ -35,7 +35,8 @@ impl MutatingAdmissionWebhook {
             let Some(changed) = self.call(hook, index, attributes, &forms).await? else {
                 continue;
             };
-            if let Some(object) = changed {
+            if let Some(mut object) = changed {
+                show_identity(attributes, &mut object);
                 *attributes.object_mut() = object;
                 attributes.reinvocation.changed();
                 attributes.reinvocation.want();

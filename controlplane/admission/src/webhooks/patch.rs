@@ -4,7 +4,8 @@
 //! `k8s.io/apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go` at v1.37.
 
 use coracle_api::{
-    decode, patch,
+    decode::{self, FieldValidation},
+    patch::json,
     resource::Gvk,
     status::{Status, quote},
 };
@@ -33,9 +34,17 @@ impl Hook {
             code: 503,
         };
         decode::check_json(&answer.patch).map_err(|status| undecodable(&status.message))?;
-        let operations: Vec<Value> =
+        let patch: Value =
             serde_json::from_slice(&answer.patch).map_err(|error| undecodable(&error))?;
-        if operations.is_empty() {
+        let is_empty = match &patch {
+            Value::Array(operations) => operations.is_empty(),
+            Value::Null => true,
+            _ => {
+                let why = "json: cannot unmarshal object into Go value of type jsonpatch.Patch";
+                return Err(undecodable(&why));
+            }
+        };
+        if is_empty {
             return Ok(None);
         }
         let internal =
@@ -54,8 +63,10 @@ impl Hook {
             });
         }
         let told = |status: Status| internal(&status.message);
-        let patched = patch::json::apply(shown, &answer.patch).map_err(told)?;
-        let mut patched = forms.decoded(invocation, kind, &patched).map_err(told)?;
+        let patched = json::apply_tested(shown, &patch).map_err(|why| internal(&why))?;
+        let lenient = FieldValidation::Ignore;
+        let decoded = forms.decoded(invocation, kind, &patched, lenient);
+        let mut patched = decoded.map_err(told)?;
         keep_managers(&mut patched, shown);
         if patched == *shown {
             return Ok(None);

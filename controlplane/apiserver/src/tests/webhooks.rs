@@ -98,6 +98,7 @@ async fn a_webhook_is_told_all_of_a_write() {
     assert_eq!(asked["uid"].as_str().unwrap().len(), 36);
     assert_eq!(asked["object"]["data"]["n"], "0");
     assert_eq!(asked["object"]["kind"], "ConfigMap");
+    assert!(asked["object"]["metadata"]["uid"].is_string());
 
     admin.post(CONFIG_MAPS, config_map("x")).await;
     let one = format!("{CONFIG_MAPS}/x");
@@ -110,7 +111,7 @@ async fn a_webhook_is_told_all_of_a_write() {
     let asked = hook.asked().pop().unwrap();
     assert_eq!(
         (&asked["operation"], &asked["options"]["kind"]),
-        (&json!("UPDATE"), &json!("PatchOptions"))
+        (&json!("UPDATE"), &json!("UpdateOptions"))
     );
     assert_eq!(
         (
@@ -148,6 +149,15 @@ async fn a_mutating_webhook_changes_what_is_written() {
     configure(&server, &admin, MUTATING, "c", &[webhook]).await;
     let (code, made) = admin.post(PODS, pod("p")).await;
     assert_eq!(code, 201, "{made}");
+    // It has its identity afterwards.
+    let asked = &hook.asked()[0]["object"]["metadata"];
+    assert_eq!(
+        (&asked["uid"], &asked["creationTimestamp"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert!(
+        made["metadata"]["uid"].is_string() && made["metadata"]["creationTimestamp"].is_string()
+    );
     let sidecar = &made["spec"]["containers"][1];
     // It has its defaults, what the server adds to containers, and nothing that is no field.
     assert_eq!(sidecar["image"], "proxy");

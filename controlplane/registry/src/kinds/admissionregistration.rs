@@ -1,6 +1,7 @@
 //! The kinds of group `admissionregistration.k8s.io`. They are kept and checked; nothing here calls
 //! a webhook or evaluates an expression.
 
+mod expressions;
 pub mod mutatingadmissionpolicy;
 pub mod mutatingadmissionpolicybinding;
 pub mod mutatingwebhookconfiguration;

@@ -16,7 +16,7 @@ async fn sidecars_and_labels_are_added() {
     let sidecar = "Object{metadata: Object.metadata{labels: {'mesh': 'on'}}, spec: Object.spec{\
         containers: [Object.spec.containers{name: 'mesh', image: variables.image}]}}";
     let spec = json!({"variables": [{"name": "image", "expression": "'proxy:' + string(size(object.spec.containers))"}],
-        "matchConditions": [{"name": "once", "expression": "!object.spec.containers.exists(c, c.name == 'mesh')"}],
+        "matchConditions": [{"name": "once", "expression": "!has(object.metadata.uid) && !object.spec.containers.exists(c, c.name == 'mesh')"}],
         "mutations": [apply(sidecar)]});
     mutating(&admin, "sidecar", "pods", spec, json!({})).await;
     let answer = until(&admin, PODS, &pod("a", false), |answer| {
@@ -24,6 +24,7 @@ async fn sidecars_and_labels_are_added() {
     })
     .await;
     assert_eq!(labels(&answer), &json!({"mesh": "on"}));
+    assert!(answer.body["metadata"]["uid"].is_string());
     let containers = answer.body["spec"]["containers"]
         .as_array()
         .expect("a list");
@@ -94,7 +95,8 @@ async fn what_a_mutation_may_not_do_refuses_or_is_left() {
         ),
         (
             patch("[JSONPatch{op: 'remove', path: '/spec/absent'}]"),
-            "policy 'm' with binding 'm-b' denied request: JSONPath: the server rejected our request due to an error in our request",
+            "policy 'm' with binding 'm-b' denied request: JSON Patch: error in remove for path: '/spec/absent': Unable to \
+             remove nonexistent key: absent: missing value",
         ),
         (
             apply("Object{metadata: Object.metadata{labels: {'a': object.spec.missing}}}"),
@@ -128,6 +130,23 @@ async fn what_a_mutation_may_not_do_refuses_or_is_left() {
             assert_eq!(found, (403, Some("Invalid"), why));
         }
     }
+}
+
+/// A field that the kind does not have is told whatever the policy says of failures; of a custom
+/// resource it would be left out.
+#[tokio::test]
+async fn a_patch_names_no_field_that_the_kind_does_not_have() {
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
+    let spec = json!({"failurePolicy": "Ignore",
+        "mutations": [patch("[JSONPatch{op: 'add', path: '/spec/unheard', value: 1}]")]});
+    mutating(&admin, "m", "pods", spec, json!({})).await;
+    let answer = refused(&admin, PODS, &pod("a", false)).await;
+    let why = "Internal error occurred: strict decoding error: unknown field \"spec.unheard\"";
+    assert_eq!((answer.code, answer.message()), (500, why));
 }
 
 /// The first sees what the second has made of its work only if it asks for it.

@@ -71,6 +71,48 @@ async fn each_namespace_may_have_its_own() {
     made(&admin, PODS, next).await;
 }
 
+/// A Namespace is in itself: its parameters are those in it.
+#[tokio::test]
+async fn a_namespace_has_the_parameters_within() {
+    let Cluster {
+        admin,
+        keeping: _keeping,
+        ..
+    } = cluster().await;
+    let namespace =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    made(&admin, NAMESPACES, namespace("kept")).await;
+    let within = format!("{NAMESPACES}/kept/configmaps");
+    made(&admin, &within, configmap("rules", json!({"kept": "yes"}))).await;
+    let mut spec =
+        of_configmaps("!('kept' in params.data) && request.namespace == oldObject.metadata.name");
+    spec["matchConstraints"] = rules("namespaces", &["UPDATE"]);
+    validating(&admin, "namespaces", spec, reference("rules", "Allow")).await;
+    let path = format!("{NAMESPACES}/kept");
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    let trying = async {
+        while write(&admin, "PATCH", &format!("{path}?dryRun=All"), &label)
+            .await
+            .code
+            == 200
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), trying)
+        .await
+        .expect("it is refused");
+    let answer = write(&admin, "PATCH", &path, &label).await;
+    assert_eq!(
+        answer.message(),
+        "namespaces \"kept\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: wants rules"
+    );
+    // Where there are none, there is nothing to refuse.
+    made(&admin, NAMESPACES, namespace("free")).await;
+    let free = format!("{NAMESPACES}/free");
+    assert_eq!(write(&admin, "PATCH", &free, &label).await.code, 200);
+}
+
 #[tokio::test]
 async fn what_is_not_there_is_allowed_or_denied() {
     for (action, code) in [("Allow", 201), ("Deny", 422)] {
@@ -128,12 +170,12 @@ async fn a_selector_hands_over_all_that_it_selects() {
 async fn references_that_do_not_fit_are_told() {
     let in_namespace = json!({"paramRef": {"name": "a", "parameterNotFoundAction": "Allow"}});
     let of_cluster = json!({"paramRef": {"name": "a", "namespace": "default", "parameterNotFoundAction": "Allow"}});
-    for (kind, api_version, reference, path, why) in [
+    const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
+    for (kind, api_version, reference, why) in [
         (
             "ConfigMap",
             "v1",
             &in_namespace,
-            "namespaces",
             "failed to configure binding: cannot use namespaced paramRef in policy binding that matches cluster-scoped \
              resources",
         ),
@@ -141,14 +183,12 @@ async fn references_that_do_not_fit_are_told() {
             "Namespace",
             "v1",
             &of_cluster,
-            "namespaces",
             "failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
         ),
         (
             "Widget",
             "example.org/v1",
             &in_namespace,
-            "namespaces",
             "failed to configure policy: failed to find resource referenced by paramKind: 'example.org/v1, Kind=Widget'",
         ),
     ] {
@@ -159,9 +199,11 @@ async fn references_that_do_not_fit_are_told() {
         } = cluster().await;
         let spec = json!({"paramKind": {"apiVersion": api_version, "kind": kind},
             "validations": [{"expression": "true"}]});
-        validating(&admin, path, spec, reference.clone()).await;
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
-        let answer = refused(&admin, NAMESPACES, &namespace).await;
+        validating(&admin, CLASSES, spec, reference.clone()).await;
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": "n"}, "value": 1});
+        let path = "/apis/scheduling.k8s.io/v1/priorityclasses";
+        let answer = refused(&admin, path, &class).await;
         assert!(answer.message().ends_with(why), "{}", answer.message());
     }
 }

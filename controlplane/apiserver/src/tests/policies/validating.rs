@@ -43,9 +43,9 @@ async fn each_reason_has_its_code_and_messages_fall_back() {
             "no",
         ),
         (
-            json!({"reason": "Unauthorized", "messageExpression": "string(object.data.missing)"}),
-            401,
-            "Unauthorized",
+            json!({"reason": "Forbidden", "messageExpression": "string(object.data.missing)"}),
+            403,
+            "Forbidden",
             "failed expression: object.data.a == 'b'",
         ),
         (

@@ -53,9 +53,9 @@ async fn what_is_called_is_counted() {
         r#"webhook_rejection_count{name="m.example.org",type="admit",operation="CREATE",error_type="no_error",rejection_code="403"} 1"#,
         r#"webhook_fail_open_count{name="m.example.org",type="admit"} 1"#,
         r#"webhook_admission_duration_seconds_count{name="m.example.org",type="admit",operation="CREATE",rejected="false"} 2"#,
-        r#"match_condition_exclusions_total{name="v.example.org",kind="webhook",type="validating",operation="CREATE"} 1"#,
-        r#"match_condition_evaluation_errors_total{name="v.example.org",kind="webhook",type="validating",operation="CREATE"} 1"#,
-        r#"match_condition_evaluation_seconds_count{name="v.example.org",kind="webhook",type="validating",operation="CREATE"} 4"#,
+        r#"match_condition_exclusions_total{name="v.example.org",kind="webhook",type="validate",operation="CREATE"} 1"#,
+        r#"match_condition_evaluation_errors_total{name="v.example.org",kind="webhook",type="validate",operation="CREATE"} 1"#,
+        r#"match_condition_evaluation_seconds_count{name="v.example.org",kind="webhook",type="validate",operation="CREATE"} 4"#,
     ] {
         let line = format!("{prefix}{counted}");
         let found: Vec<_> = text

@@ -127,7 +127,11 @@ async fn a_patch_that_does_not_fit_is_refused_whatever_the_policy_says() {
     for (operations, says) in [
         (
             json!([{"op": "test", "path": "/data/n", "value": "other"}]),
-            "the server rejected our request due to an error in our request",
+            "Internal error occurred: testing value /data/n failed: test failed",
+        ),
+        (
+            json!([{"op": "add", "path": "/metadata/annotations/a", "value": "b"}]),
+            "Internal error occurred: add operation does not apply: doc is missing path: \"/metadata/annotations/a\": missing value",
         ),
         (
             json!([{"op": "replace", "path": "/data", "value": 1}]),

@@ -1,5 +1,7 @@
 //! Which writes a webhook is asked about, and as what it is shown them.
 
+mod namespaces;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -56,37 +58,6 @@ async fn selectors_choose_by_namespace_and_by_object() {
         .await;
     assert_eq!(hook.asked().len(), 2);
     admin.merge(path, json!({"data": {"n": "2"}})).await;
-    assert_eq!(hook.asked().len(), 2);
-}
-
-#[tokio::test]
-async fn a_namespace_is_chosen_by_its_own_labels() {
-    let (server, admin) = cluster().await;
-    let hook = Hook::allowing().await;
-    let chosen = json!({"namespaceSelector": {"matchLabels": {"a": "b"}},
-        "rules": [rule("*", "", "v1", "namespaces")]});
-    configure(
-        &server,
-        &admin,
-        VALIDATING,
-        "c",
-        &[hook.webhook("v", chosen)],
-    )
-    .await;
-    let namespace = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
-    admin
-        .post("/api/v1/namespaces", namespace("x", json!({})))
-        .await;
-    assert_eq!(hook.asked().len(), 0);
-    admin
-        .post("/api/v1/namespaces", namespace("y", json!({"a": "b"})))
-        .await;
-    let asked = hook.asked();
-    assert_eq!(
-        (&asked[0]["name"], &asked[0]["namespace"]),
-        (&json!("y"), &json!("y"))
-    );
-    admin.delete("/api/v1/namespaces/y", json!({})).await;
     assert_eq!(hook.asked().len(), 2);
 }
 

@@ -6,7 +6,7 @@ use coracle_api::status::FieldErrors;
 use coracle_cel::{admission::Sort, types::Type};
 use serde_json::Value;
 
-use super::policies::{self, expressions::Expressions};
+use super::{expressions::Expressions, policies};
 use crate::{
     cells::{AGE, NAME, integer},
     check,

@@ -2,10 +2,6 @@
 //!
 //! Source: `pkg/apis/admissionregistration/validation/validation.go` at v1.37.
 
-pub(super) mod expressions;
-
-use std::collections::HashSet;
-
 use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
@@ -138,23 +134,7 @@ fn constraints(errors: &mut FieldErrors, path: &str, matching: &Value) {
     rules::selectors(errors, path, matching);
     for list in RULES {
         let path = format!("{path}.{list}");
-        for (index, rule) in items(&matching[*list]).iter().enumerate() {
-            resource_names(errors, &format!("{path}[{index}].resourceNames"), rule);
-        }
         rules::all(errors, &path, &matching[*list]);
-    }
-}
-
-fn resource_names(errors: &mut FieldErrors, path: &str, rule: &Value) {
-    let mut seen = HashSet::new();
-    for (index, name) in items(&rule["resourceNames"]).iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        for message in name::path_segment_errors(string(name)) {
-            errors.invalid(&*path, name, message);
-        }
-        if !seen.insert(name) {
-            errors.duplicate(path, name);
-        }
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Source: `pkg/apis/admissionregistration/validation/validation.go` at v1.37.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
-use coracle_api::status::FieldErrors;
-use coracle_cel::types::Type;
+use coracle_api::{name, status::FieldErrors};
 use serde_json::Value;
 
+use super::expressions::{Expressions, VALIDATION};
 use crate::{
-    check, expressions, fill,
+    check, fill,
     value::{items, string},
 };
 
@@ -41,10 +41,11 @@ pub(super) fn selectors(errors: &mut FieldErrors, path: &str, matching: &Value) 
     }
 }
 
-/// A list of rules.
+/// A list of rules; of policies, where they may have the names of objects.
 pub(super) fn all(errors: &mut FieldErrors, path: &str, rules: &Value) {
     for (index, rule) in items(rules).iter().enumerate() {
         let path = format!("{path}[{index}]");
+        resource_names(errors, &format!("{path}.resourceNames"), rule);
         alone(
             errors,
             &format!("{path}.operations"),
@@ -76,6 +77,19 @@ pub(super) fn all(errors: &mut FieldErrors, path: &str, rules: &Value) {
         resources(errors, &format!("{path}.resources"), &rule["resources"]);
         let scopes = ["*", "Cluster", "Namespaced"];
         check::optional_one_of(errors, &format!("{path}.scope"), &rule["scope"], &scopes);
+    }
+}
+
+fn resource_names(errors: &mut FieldErrors, path: &str, rule: &Value) {
+    let mut seen = HashSet::new();
+    for (index, name) in items(&rule["resourceNames"]).iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        for message in name::path_segment_errors(string(name)) {
+            errors.invalid(&*path, name, message);
+        }
+        if !seen.insert(name) {
+            errors.duplicate(path, name);
+        }
     }
 }
 
@@ -131,7 +145,11 @@ fn resources(errors: &mut FieldErrors, path: &str, list: &Value) {
             "if '*/*' is present, must not specify other resources",
         );
     }
-    if found.contains(&"*") && found.iter().any(|one| !one.contains('/') && *one != "*") {
+    // As upstream: the last one without a subresource decides.
+    let last = found
+        .iter()
+        .rfind(|one| !one.is_empty() && !one.contains('/'));
+    if found.contains(&"*") && last.is_some_and(|last| *last != "*") {
         let message = "if '*' is present, must not specify other resources without subresources";
         errors.invalid(path, list, message);
     }
@@ -151,19 +169,14 @@ pub(super) fn conditions(
     if conditions.len() > MAX_CONDITIONS {
         errors.too_many(path, conditions.len(), MAX_CONDITIONS);
     }
-    let env = expressions::env(has_params);
+    let expressions = Expressions::of_conditions(has_params);
     let mut names = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let at = format!("{path}.expression");
         match string(&condition["expression"]).trim() {
             "" => errors.required(at, ""),
-            text => {
-                let compiled = expressions::compile(text, &env, &Type::Bool);
-                if let Err(why) = compiled {
-                    errors.invalid(at, &text.into(), why);
-                }
-            }
+            text => expressions.check(errors, at, (text, text), VALIDATION),
         }
         if check::required(errors, &format!("{path}.name"), &condition["name"]) {
             check::qualified_name(errors, &format!("{path}.name"), &condition["name"]);

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use coracle_api::{meta, status::FieldErrors};
 use serde_json::Value;
 
-use super::policies::{
-    self,
+use super::{
     expressions::{AUDIT_ANNOTATION, Expressions, MESSAGE, VALIDATION},
+    policies,
 };
 use crate::{
     cells::{AGE, NAME, integer},
@@ -45,12 +45,8 @@ static COLUMNS: &[Column] = &[
 const MAX_ANNOTATIONS: usize = 20;
 /// In bytes.
 const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
-const REASONS: &[&str] = &[
-    "Forbidden",
-    "Invalid",
-    "RequestEntityTooLarge",
-    "Unauthorized",
-];
+/// `Unauthorized` is in the field's description, and is refused all the same.
+const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
 impl BuiltIn for ValidatingAdmissionPolicy {
     fn resource(&self) -> &'static ResourceInfo {
@@ -334,7 +330,7 @@ mod tests {
                 "/spec/validations/0/reason",
                 json!("Other"),
                 "spec.validations[0].reason: Unsupported value: \"Other\": supported values: \"Forbidden\", \
-                 \"Invalid\", \"RequestEntityTooLarge\", \"Unauthorized\"",
+                 \"Invalid\", \"RequestEntityTooLarge\"",
             ),
             (
                 "/spec/variables/0/name",

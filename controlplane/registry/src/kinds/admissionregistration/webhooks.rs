@@ -375,6 +375,24 @@ mod tests {
                  ERROR: <input>:1:8: undefined field 'nothing'\n | request.nothing == 1\n | .......^",
             ),
             (
+                "/webhooks/0/matchConditions",
+                json!([{"name": "a", "expression": "request.name"}]),
+                "webhooks[0].matchConditions[0].expression: Invalid value: \"request.name\": must evaluate to bool but got string",
+            ),
+            (
+                "/webhooks/0/matchConditions",
+                json!([{"name": "a", "expression": "params.a == 1"}]),
+                "webhooks[0].matchConditions[0].expression: Invalid value: \"params.a == 1\": compilation failed: ERROR: \
+                 <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^",
+            ),
+            ("/webhooks/0/rules/0/resources", json!(["pods", "*"]), ""),
+            (
+                "/webhooks/0/rules/0/resources",
+                json!(["*", "pods"]),
+                "webhooks[0].rules[0].resources: Invalid value: [\"*\",\"pods\"]: if '*' is present, must not specify \
+                 other resources without subresources",
+            ),
+            (
                 "/webhooks/0/clientConfig",
                 json!({"url": "http://a/"}),
                 "webhooks[0].clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",

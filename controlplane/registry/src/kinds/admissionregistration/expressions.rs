@@ -1,4 +1,4 @@
-//! Expressions of policies, as they are compiled when a policy is written.
+//! Expressions of policies and of match conditions, as they are compiled when they are written.
 //!
 //! Source: `validateVariable`, `validateCELCondition` in
 //! `pkg/apis/admissionregistration/validation/validation.go` at v1.37.
@@ -37,33 +37,38 @@ const RESERVED: &[&str] = &[
     "while",
 ];
 
-/// What validations are.
-pub(in super::super) const VALIDATION: Sort<'_> = Sort {
+/// What validations and match conditions are.
+pub(super) const VALIDATION: Sort<'_> = Sort {
     results: &[Type::Bool],
     has_authorizer: true,
     has_patches: false,
 };
 
 /// What they say if they do not hold.
-pub(in super::super) const MESSAGE: Sort<'_> = Sort {
+pub(super) const MESSAGE: Sort<'_> = Sort {
     results: &[Type::String],
     has_authorizer: false,
     has_patches: false,
 };
 
 /// What is put on record.
-pub(in super::super) const AUDIT_ANNOTATION: Sort<'_> = Sort {
+pub(super) const AUDIT_ANNOTATION: Sort<'_> = Sort {
     results: &[Type::String, Type::Null],
     has_authorizer: true,
     has_patches: false,
 };
 
-/// Compiles the expressions of one policy, and tells what is wrong with them.
-pub(in super::super) struct Expressions(Compiler);
+/// Compiles the expressions of one policy or webhook, and tells what is wrong with them.
+pub(super) struct Expressions(Compiler);
 
 impl Expressions {
+    /// Without variables, which match conditions may not name.
+    pub(super) fn of_conditions(has_params: bool) -> Self {
+        Self(Compiler::without_variables(Names::dynamic(has_params)))
+    }
+
     /// With all variables of the policy; `has_patches` if they may be made of `Object{}`.
-    pub(in super::super) fn new(errors: &mut FieldErrors, spec: &Value, has_patches: bool) -> Self {
+    pub(super) fn new(errors: &mut FieldErrors, spec: &Value, has_patches: bool) -> Self {
         let names = Names::dynamic(spec["paramKind"].is_object());
         let variables = items(&spec["variables"]);
         if variables.is_empty() {
@@ -91,7 +96,7 @@ impl Expressions {
     }
 
     /// Compiles `text`; errors show it as `shown`.
-    pub(in super::super) fn check(
+    pub(super) fn check(
         &self,
         errors: &mut FieldErrors,
         path: impl Into<String>,
