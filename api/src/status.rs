@@ -29,6 +29,8 @@ pub struct Status {
     pub message: String,
     /// Of what and why.
     pub details: Option<Box<Details>>,
+    /// What the client is told besides: no part of the body.
+    pub warnings: Vec<String>,
 }
 
 /// `status.details`. Empty members are left out on the wire.
@@ -68,7 +70,15 @@ impl Status {
             reason,
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
         }
+    }
+
+    /// The same status, told after these warnings.
+    #[must_use]
+    pub fn after(mut self, warnings: &[String]) -> Self {
+        self.warnings.splice(..0, warnings.iter().cloned());
+        self
     }
 
     /// The same status with details.

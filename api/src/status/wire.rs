@@ -46,6 +46,7 @@ impl Status {
             details: object
                 .get("details")
                 .map(|d| Box::new(Details::from_json(d))),
+            warnings: Vec::new(),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! Answers: what an endpoint returns, and how it becomes an HTTP response.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use coracle_api::status::Status;
 use coracle_registry::stored;
@@ -113,19 +115,25 @@ pub(crate) fn without_body(response: Response<Body>) -> Response<Body> {
     Response::from_parts(parts, Bytes::new().into())
 }
 
-/// As many warnings as clients read: all of them cut short where they would be more together.
+/// As many warnings as clients read, each once: all of them cut short where they would be more
+/// together.
 ///
 /// Source: `k8s.io/apiserver/pkg/endpoints/filters/warning.go` at v1.37, `truncateAtTotalRunes`,
 /// `truncateItemRunes`.
 fn within_bounds(warnings: &[String]) -> impl Iterator<Item = &str> {
     const TOTAL: usize = 4 * 1024;
     const ITEM: usize = 256;
-    let cut = warnings.iter().map(String::len).sum::<usize>() > TOTAL;
-    let shortened = warnings
-        .iter()
+    let mut seen = HashSet::new();
+    let all = warnings.iter().map(String::as_str);
+    let told: Vec<&str> = all
+        .filter(|warning| !warning.is_empty() && seen.insert(*warning))
+        .collect();
+    let cut = told.iter().map(|warning| warning.len()).sum::<usize>() > TOTAL;
+    let shortened = told
+        .into_iter()
         .map(move |warning| match warning.char_indices().nth(ITEM) {
             Some((end, _)) if cut => &warning[..end],
-            _ => warning.as_str(),
+            _ => warning,
         });
     shortened.scan(0, move |total, warning| {
         *total += warning.len();
@@ -152,6 +160,7 @@ fn warning_header(text: &str) -> Option<HeaderValue> {
 pub(crate) fn failure(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut reply = Reply::value(&status.to_json()).with_status(code);
+    reply.warnings.clone_from(&status.warnings);
     let retry = status
         .details
         .as_ref()
@@ -170,11 +179,15 @@ mod tests {
 
     #[test]
     fn warnings_are_cut_to_what_clients_read() {
-        let long = vec!["é".repeat(3000); 100];
+        let long: Vec<String> = (0..100)
+            .map(|at| at.to_string() + &"é".repeat(3000))
+            .collect();
         let kept: Vec<&str> = within_bounds(&long).collect();
         assert!(!kept.is_empty() && kept.iter().map(|one| one.len()).sum::<usize>() <= 4096);
-        let short = vec!["a".repeat(300); 3];
+        let short = ["a", "b", "c"].map(|text| text.repeat(300));
         assert_eq!(within_bounds(&short).count(), 3);
         assert!(within_bounds(&short).all(|one| one.len() == 300));
+        let alike = ["a", "", "b", "a"].map(str::to_owned);
+        assert_eq!(within_bounds(&alike).collect::<Vec<_>>(), ["a", "b"]);
     }
 }

@@ -51,7 +51,7 @@ impl State {
             .store
             .prepare_new(resource, request.namespace, object, Some(manager))?;
         let mutated = self.mutated(request.about(&mut new.object, None)).await?;
-        new.check(mutated.is_changed)?;
+        new.check(mutated.is_changed).map_err(told(&mutated))?;
         let allocators = self.allocators_of(resource);
         // As it is without what it is given, in case others have that.
         let asked = allocators.map(|_| new.object.clone());
@@ -64,7 +64,8 @@ impl State {
                 };
                 allocators.allocate(None, &mut new.object, attempt).await?;
             }
-            let validated = self.validated(request.about(&mut new.object, None)).await?;
+            let validating = self.validated(request.about(&mut new.object, None));
+            let validated = validating.await.map_err(told(&mutated))?;
             let turn = self.turn(request, None).await?;
             let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
             let inserting = self.store.insert(&mut new, request.options, companion);
@@ -120,7 +121,8 @@ impl State {
         let mutated = self
             .mutated(request.about(&mut changed.object, Some(update.current())))
             .await?;
-        update.check(&mut changed, mutated.is_changed)?;
+        let checked = update.check(&mut changed, mutated.is_changed);
+        checked.map_err(told(&mutated))?;
         if let Some(allocators) = allocators {
             let (lost, dry_run) = (update.taken(), request.options.dry_run);
             let (old, attempt) = (Some(update.current()), Try { lost, dry_run });
@@ -129,7 +131,8 @@ impl State {
         }
         let validated = self
             .validated(request.about(&mut changed.object, Some(update.current())))
-            .await?;
+            .await
+            .map_err(told(&mutated))?;
         let change = (update.current(), &changed.object);
         let turn = self.turn(request, Some(change)).await?;
         let companion = turn.as_ref().map(|turn| turn as &dyn Companion);
@@ -143,7 +146,7 @@ impl State {
         resource: &Resource,
         request: &Request<'_>,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Status> {
+    ) -> Result<(Deleted, Vec<String>), Status> {
         let mut delete = self
             .store
             .begin_delete(resource, request.namespace, request.name, options)
@@ -162,11 +165,12 @@ impl State {
         &self,
         request: &Request<'_>,
         delete: &mut Delete<'_>,
-    ) -> Result<Option<Deleted>, Status> {
-        self.admit(request, &mut Value::Null, Some(delete.current()))
-            .await
-            .map(drop)?;
-        delete.commit().await
+    ) -> Result<Option<(Deleted, Vec<String>)>, Status> {
+        let warnings = self
+            .admit(request, &mut Value::Null, Some(delete.current()))
+            .await?;
+        let deleted = delete.commit().await?;
+        Ok(deleted.map(|deleted| (deleted, warnings)))
     }
 
     /// Admits what is written in a way of its own, such as an eviction, or not at all, such as the
@@ -179,28 +183,31 @@ impl State {
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
         let mutated = self.mutated(request.about(object, old)).await?;
-        let validated = self.validated(request.about(object, old)).await?;
+        let validating = self.validated(request.about(object, old));
+        let validated = validating.await.map_err(told(&mutated))?;
         Ok([mutated.warnings, validated.warnings].concat())
     }
 
     /// The first half of admission, alone for what is checked in a way of its own between the two.
     pub(crate) async fn mutated(&self, mut attributes: Attributes<'_>) -> Result<Seen, Status> {
         let _timing = Timing::of(Step::Admission);
-        self.admission
+        let admitted = self
+            .admission
             .mutate(&mut attributes)
             .instrument(span!("admission", "type" = "admit"))
-            .await?;
-        Ok(attributes.finish())
+            .await;
+        finished(admitted, attributes)
     }
 
     /// The second half.
     pub(crate) async fn validated(&self, attributes: Attributes<'_>) -> Result<Seen, Status> {
         let _timing = Timing::of(Step::Admission);
-        self.admission
+        let admitted = self
+            .admission
             .validate(&attributes)
             .instrument(span!("admission", "type" = "validate"))
-            .await?;
-        Ok(attributes.finish())
+            .await;
+        finished(admitted, attributes)
     }
 
     async fn turn(
@@ -221,6 +228,20 @@ impl State {
             .as_ref()
             .filter(|_| resource.is_core("services"))
     }
+}
+
+/// What is told of a write that is refused does not end with it.
+fn finished(admitted: Result<(), Status>, attributes: Attributes<'_>) -> Result<Seen, Status> {
+    let seen = attributes.finish();
+    match admitted {
+        Ok(()) => Ok(seen),
+        Err(status) => Err(status.after(&seen.warnings)),
+    }
+}
+
+/// The same of what was told before.
+fn told(before: &Seen) -> impl FnOnce(Status) -> Status {
+    |status| status.after(&before.warnings)
 }
 
 fn warning(mut written: Written, mutated: Seen, validated: Seen) -> Written {

@@ -38,27 +38,27 @@ pub(crate) async fn delete(call: &Call<'_>) -> Result<Reply, Status> {
     let shape = call.shape()?;
     let asked = Asked::of(call)?;
     let options = asked.options()?;
-    match call
-        .server
-        .delete(call.resource, &request(call, &options), &options)
-        .await?
-    {
+    let request = request(call, &options);
+    let deleting = call.server.delete(call.resource, &request, &options);
+    let (deleted, warnings) = deleting.await?;
+    let reply = match deleted {
         Deleted::Gone { json, .. }
             if call.resource.info.group.is_empty()
                 && RETURNED.contains(&&*call.resource.info.plural) =>
         {
-            Ok(call.object_reply(json, shape))
+            call.object_reply(json, shape)
         }
-        Deleted::Gone { object, .. } => Ok(Reply::value(&success(call, &object))),
+        Deleted::Gone { object, .. } => Reply::value(&success(call, &object)),
         Deleted::Waiting { json } => {
             let status = if asked.cascades_by_flag() {
                 StatusCode::ACCEPTED
             } else {
                 StatusCode::OK
             };
-            Ok(call.object_reply(json, shape).with_status(status))
+            call.object_reply(json, shape).with_status(status)
         }
-    }
+    };
+    Ok(reply.with_warnings(warnings))
 }
 
 /// Deletes what a list with the same parameters shows.
@@ -77,6 +77,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
     let fields = list_options::converted_fields(call.resource, call.query)?;
     let mut objects = list::objects(call, shape, found, fields.as_ref()).await?;
     let mut deleted = Vec::with_capacity(objects.entries.len());
+    let mut warnings = Vec::new();
     for entry in objects.entries {
         let namespace = entry.namespace().unwrap_or_default();
         let request = Request {
@@ -85,9 +86,12 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
             ..request(call, &options)
         };
         match call.server.delete(call.resource, &request, &options).await {
-            Ok(_) => deleted.push(entry),
+            Ok((_, told)) => {
+                deleted.push(entry);
+                warnings.extend(told);
+            }
             Err(status) if status.code == 404 => {}
-            Err(status) => return Err(status),
+            Err(status) => return Err(status.after(&warnings)),
         }
     }
     let meta = ListMeta {
@@ -95,7 +99,8 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Reply, Status> 
         ..ListMeta::default()
     };
     objects.entries = deleted;
-    Ok(Reply::json(list::list_of(call, shape, &meta, objects)))
+    let reply = Reply::json(list::list_of(call, shape, &meta, objects));
+    Ok(reply.with_warnings(warnings))
 }
 
 fn request<'a>(call: &'a Call<'_>, options: &'a DeleteOptions) -> Request<'a> {

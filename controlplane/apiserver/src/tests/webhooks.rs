@@ -315,6 +315,42 @@ async fn warnings_reach_the_client_and_annotations_the_audit() {
     assert_eq!(audit.get("v.example.org/k").map(String::as_str), Some("v"));
 }
 
+/// Also by one that refuses, by one before it, and of a deletion; each once.
+#[tokio::test]
+async fn warnings_reach_the_client_whatever_comes_of_a_write() {
+    let (server, admin) = cluster().await;
+    assert_eq!(admin.post(CONFIG_MAPS, config_map("x")).await.0, 201);
+    let rules = json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+        "resources": ["configmaps"]}]);
+    let warning = |allowed: bool, text: &str| {
+        says(json!({"allowed": allowed, "warnings": ["both", text], "status": {"message": "no"}}))
+    };
+    let first = Hook::that(warning(true, "first")).await;
+    let webhook = first.webhook("m", json!({"rules": rules}));
+    configure(&server, &admin, MUTATING, "c", &[webhook]).await;
+    let own = format!("{CONFIG_MAPS}/x");
+    let warnings = async |method: &str, path: &str, body: String| {
+        let response = admin.response(method, path, "application/json", body).await;
+        let told = response.headers().get_all("warning").iter();
+        let told = told.map(|text| text.to_str().unwrap().to_owned());
+        (response.status().as_u16(), told.collect::<Vec<_>>())
+    };
+    let [both, one] = ["299 - \"both\"", "299 - \"first\""].map(str::to_owned);
+    let gone = warnings("DELETE", &format!("{own}?dryRun=All"), String::new()).await;
+    assert_eq!(gone, (200, vec![both.clone(), one.clone()]));
+    let second = Hook::that(warning(false, "second")).await;
+    let webhook = second.webhook("v", json!({"rules": rules}));
+    configure(&server, &admin, VALIDATING, "c", &[webhook]).await;
+    let all = vec![both, one, "299 - \"second\"".to_owned()];
+    let made = warnings("POST", CONFIG_MAPS, config_map("y").to_string()).await;
+    assert_eq!(made, (400, all.clone()));
+    assert_eq!(
+        warnings("PUT", &own, config_map("x").to_string()).await,
+        (400, all.clone())
+    );
+    assert_eq!(warnings("DELETE", &own, String::new()).await, (400, all));
+}
+
 #[tokio::test]
 async fn validating_webhooks_are_asked_at_the_same_time() {
     let (server, admin) = cluster().await;
