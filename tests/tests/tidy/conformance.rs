@@ -12,11 +12,16 @@ use coracle_tests::workspace;
 use super::{parse, report, tests_of};
 
 /// Of the lists of upstream's names: what the document is about.
-const GROUPS: [&str; 9] = [
+const GROUPS: [&str; 14] = [
+    "[sig-api-machinery] AdmissionWebhook ",
     "[sig-api-machinery] AggregatedDiscovery ",
+    "[sig-api-machinery] CustomResourceConversionWebhook ",
     "[sig-api-machinery] CustomResourceDefinition ",
+    "[sig-api-machinery] CustomResourceFieldSelectors ",
     "[sig-api-machinery] CustomResourcePublishOpenAPI ",
     "[sig-api-machinery] FieldValidation ",
+    "[sig-api-machinery] MutatingAdmissionPolicy ",
+    "[sig-api-machinery] ValidatingAdmissionPolicy ",
     "[sig-apps] ",
     "[sig-autoscaling] ",
     "[sig-network] ",

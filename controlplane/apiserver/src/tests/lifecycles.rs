@@ -1,7 +1,7 @@
-//! The life of objects of apps, batch, policy, scheduling, storage and the network, as upstream's
-//! conformance goes through it kind by kind: made, read, listed here and everywhere, watched,
-//! changed in part and as a whole, their state told apart, deleted by label. `docs/conformance.md`
-//! says which test each one retells.
+//! The life of objects of admission, apps, batch, policy, scheduling, storage and the network, as
+//! upstream's conformance goes through it kind by kind: made, read, listed here and everywhere,
+//! watched, changed in part and as a whole, their state told apart, deleted by label.
+//! `docs/conformance.md` says which test each one retells.
 
 use coracle_registry::{
     kinds::all,
@@ -15,7 +15,8 @@ use super::{
     watches::Events,
 };
 
-const GROUPS: [&str; 6] = [
+const GROUPS: [&str; 7] = [
+    "admissionregistration.k8s.io",
     "apps",
     "batch",
     "discovery.k8s.io",
@@ -47,7 +48,7 @@ async fn objects_of_workloads_storage_and_network_live_their_lives() {
             lived += 1;
         }
     }
-    assert!(lived >= 23, "{lived} kinds");
+    assert!(lived >= 29, "{lived} kinds");
 }
 
 async fn lives(raw: &Raw, kind: &dyn BuiltIn) {

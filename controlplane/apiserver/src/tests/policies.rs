@@ -1,5 +1,6 @@
 //! ValidatingAdmissionPolicies and MutatingAdmissionPolicies over the API.
 
+mod conformance;
 mod faults;
 mod mutating;
 mod params;

@@ -1,6 +1,7 @@
 //! Admission webhooks: what they are asked, what comes of what they answer, and of what they do
 //! not.
 
+mod conformance;
 mod conversions;
 mod counted;
 mod failures;

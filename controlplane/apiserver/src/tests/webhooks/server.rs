@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -29,6 +30,8 @@ pub(in crate::tests) enum Reply {
     Redirects,
     /// Nothing, ever.
     Hangs,
+    /// Lets it pass after so long.
+    Late(Duration),
 }
 
 type Answers = dyn Fn(&Value) -> Reply + Send + Sync;
@@ -151,8 +154,13 @@ async fn respond(
         let response = response.header(header::CONTENT_TYPE, "application/json");
         response.body(Full::new(body)).unwrap()
     };
-    Ok(match answer(&request) {
-        Reply::Hangs => std::future::pending().await,
+    let mut reply = answer(&request);
+    if let Reply::Late(after) = reply {
+        tokio::time::sleep(after).await;
+        reply = Reply::Says(json!({"allowed": true}));
+    }
+    Ok(match reply {
+        Reply::Hangs | Reply::Late(_) => std::future::pending().await,
         Reply::Raw(code, body) => respond(code, body),
         Reply::Redirects => {
             let mut response = respond(307, Bytes::new());
