@@ -85,8 +85,8 @@ impl Hooks {
         Self(Some(kept))
     }
 
-    /// Whether there are some of those that may be asked; which these are is looked at only if there
-    /// are any. Asked for every write.
+    /// Whether there are some of those that may be asked; which these are is looked at only if
+    /// there are any. Asked for every write.
     pub(crate) fn has_some(&self, asked: impl FnOnce() -> Asked) -> bool {
         let Some(kept) = &self.0 else { return false };
         kept.take_changes();
