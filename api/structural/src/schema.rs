@@ -88,6 +88,27 @@ pub(crate) struct NumberBounds {
     pub(crate) excludes_min: bool,
     pub(crate) excludes_max: bool,
     pub(crate) multiple_of: Option<f64>,
+    pub(crate) format: Option<NumberFormat>,
+}
+
+/// Which numbers a format has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum NumberFormat {
+    Int32,
+    Int64,
+    Float,
+}
+
+impl NumberFormat {
+    /// Of a node of these types. A double is any number.
+    fn named(types: &[Type], format: &str) -> Option<Self> {
+        match (types, format) {
+            ([Type::Integer], "int32") => Some(Self::Int32),
+            ([Type::Integer], "int64") => Some(Self::Int64),
+            ([Type::Number], "float") => Some(Self::Float),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -219,6 +240,7 @@ fn node(schema: &Value, levels: usize) -> Result<Node, ReadSchema> {
     let map = schema.as_object().ok_or(ReadSchema::NoObject)?;
     let types = types(schema);
     let format_name = kept_format(&types, schema["format"].as_str().unwrap_or_default());
+    let number_format = NumberFormat::named(&types, format_name);
     let mut node = Node {
         format: Format::named(format_name),
         format_name: format_name.to_owned(),
@@ -236,6 +258,7 @@ fn node(schema: &Value, levels: usize) -> Result<Node, ReadSchema> {
             excludes_min: flag(schema, "exclusiveMinimum"),
             excludes_max: flag(schema, "exclusiveMaximum"),
             multiple_of: schema["multipleOf"].as_f64(),
+            format: number_format,
         },
         length: bounds(map, "minLength", "maxLength"),
         items_count: bounds(map, "minItems", "maxItems"),

@@ -159,6 +159,41 @@ fn values_are_told_as_upstream_tells_them() {
 }
 
 #[test]
+fn numbers_are_what_their_format_has() {
+    let wrong = |what: &str, kind: &str, format: &str| {
+        let detail = format!("{what} value must be of type {kind} with format {format} in spec.x");
+        format!("<nil>: Invalid value: \"\": {detail}")
+    };
+    for (kind, format, value, is_one) in [
+        ("integer", "int32", json!(2_147_483_647), true),
+        ("integer", "int32", json!(2_147_483_648_i64), false),
+        ("integer", "int32", json!(-2_147_483_649_i64), false),
+        ("integer", "int32", json!(3e9), false),
+        ("integer", "int64", json!(i64::MAX), true),
+        ("integer", "int64", json!(u64::MAX), false),
+        ("integer", "", json!(3_000_000_000_i64), true),
+        ("number", "float", json!(3.4e38), true),
+        ("number", "float", json!(3.5e38), false),
+        ("number", "double", json!(3.5e38), true),
+        ("number", "int32", json!(3_000_000_000_i64), true),
+    ] {
+        let mut schema = json!({"type": kind});
+        if !format.is_empty() {
+            schema["format"] = format.into();
+        }
+        let expect = match is_one {
+            true => Vec::new(),
+            false => vec![wrong("Checked", kind, format)],
+        };
+        assert_eq!(told(schema, value.clone()), expect, "{format} {value}");
+    }
+    let bounded = json!({"type": "integer", "format": "int32", "minimum": -3e9, "maximum": 3e9});
+    let bounds = ["Minimum boundary", "Maximum boundary"];
+    let expect = bounds.map(|what| wrong(what, "integer", "int32"));
+    assert_eq!(told(bounded, json!(1)), expect);
+}
+
+#[test]
 fn junctors_tell_the_best_alternative() {
     let with =
         |junctor: &str, alternatives: Value| json!({"type": "string", junctor: alternatives});

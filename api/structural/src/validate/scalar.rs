@@ -4,7 +4,7 @@ use serde_json::{Number, Value};
 
 use super::Outcome;
 use crate::{
-    schema::{Bounds, Node, NumberBounds},
+    schema::{Bounds, Node, NumberBounds, NumberFormat},
     violation::Wrong,
 };
 
@@ -43,6 +43,9 @@ impl Node {
 
 impl NumberBounds {
     pub(super) fn check(&self, number: &Number, path: &str, out: &mut Outcome) {
+        if let Some(format) = self.format {
+            self.check_range(format, number, path, out);
+        }
         let value = Value::Number(number.clone());
         let mut tell = |detail: String| {
             out.violations
@@ -74,6 +77,63 @@ impl NumberBounds {
             tell(format!("{than} {}", shown(number, min)));
         }
         out.matches += 1;
+    }
+}
+
+impl NumberBounds {
+    /// Whether a number, and the bounds of it, are what their format has. Since 1.36; told of the
+    /// object as a whole.
+    fn check_range(&self, format: NumberFormat, number: &Number, path: &str, out: &mut Outcome) {
+        let is_whole = float(number).fract() == 0.0;
+        // What is no whole number has another type, which is told.
+        let is_known = format == NumberFormat::Float || is_whole;
+        let value = (is_known && !format.has(number)).then_some("Checked");
+        let bound = |bound: Option<f64>, what: &'static str| {
+            bound
+                .filter(|bound| !format.has_float(*bound))
+                .map(|_| what)
+        };
+        let found = [
+            value,
+            bound(self.multiple_of, "MultipleOf"),
+            bound(self.min, "Minimum boundary"),
+            bound(self.max, "Maximum boundary"),
+        ];
+        for what in found.into_iter().flatten() {
+            let (kind, name) = format.names();
+            let detail =
+                format!("{what} value must be of type {kind} with format {name} in {path}");
+            let value = "".into();
+            out.violations.add("", Wrong::Invalid { value, detail });
+        }
+    }
+}
+
+impl NumberFormat {
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Int32 => ("integer", "int32"),
+            Self::Int64 => ("integer", "int64"),
+            Self::Float => ("number", "float"),
+        }
+    }
+
+    fn has(self, number: &Number) -> bool {
+        match number.as_i64() {
+            Some(number) if self == Self::Int32 => i32::try_from(number).is_ok(),
+            Some(_) => true,
+            None => self.has_float(float(number)),
+        }
+    }
+
+    fn has_float(self, number: f64) -> bool {
+        // 2^63 itself is none of them.
+        const END: f64 = 9_223_372_036_854_775_808.0;
+        match self {
+            Self::Int32 => (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number),
+            Self::Int64 => (-END..END).contains(&number),
+            Self::Float => number.abs() <= f64::from(f32::MAX),
+        }
     }
 }
 
