@@ -64,6 +64,7 @@ mod mounts;
 pub mod network;
 mod node;
 mod node_lock;
+mod notices;
 mod objects;
 mod pod;
 mod pod_actions;

@@ -32,6 +32,7 @@ use self::sync::{Wanted, sync};
 use crate::{
     informers::{Informers, NodeNetwork, SeenNode},
     network::cni::CniNetwork,
+    notices::Notices,
 };
 
 /// Marks Coracle's routes (`ip route show proto 67`); free in iproute2's rt_protos.
@@ -40,7 +41,12 @@ pub const PROTOCOL: u8 = 67;
 /// First wait after a failure; doubled up to the repair interval.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether somebody has removed rules; that costs microseconds.
+/// What tables of the node's own rules are called.
+const TABLES: &[&str] = &["coracle-node", "coracle-overlay"];
+/// After a look, what the kernel tells of changes waits so long: who changes much does it step by
+/// step.
+const SETTLE: Duration = Duration::from_millis(20);
+/// How often it is looked anyway whether somebody has removed rules; that costs microseconds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What [`run`] needs to know.
@@ -125,7 +131,10 @@ pub async fn run(
         taken: Vec::new(),
     };
     let mut next = Instant::now() + interval;
+    let mut notices = Notices::listen();
     let mut look = Instant::now() + LOOK_INTERVAL;
+    // Whatever the kernel tells.
+    let mut no_look_before = Instant::now();
     let mut listed = false;
     loop {
         let is_due = tokio::select! {
@@ -140,10 +149,15 @@ pub async fn run(
                 keeper.repair().await;
                 false
             }
+            () = notices.next_of(TABLES), if look > no_look_before => {
+                look = no_look_before.max(Instant::now());
+                false
+            }
             // Also before anybody has told of nodes: the server may be away.
             () = sleep_until(look) => {
-                let pause = keeper.look().await;
-                look = Instant::now() + pause;
+                let seen = keeper.look().await;
+                look = Instant::now() + seen.unwrap_or(LOOK_INTERVAL);
+                no_look_before = Instant::now() + seen.unwrap_or(SETTLE);
                 false
             }
             () = sleep_until(next) => {
@@ -187,14 +201,15 @@ impl Keeper {
         true
     }
 
-    /// Repairs what others have removed. Returns when to look again.
-    async fn look(&mut self) -> Duration {
+    /// Repairs what others may have removed. Returns how long it is not looked again then.
+    async fn look(&mut self) -> Option<Duration> {
         let network = self.config.network.as_ref();
-        if network.is_some_and(|network| network.is_disturbed()) && !self.repair().await {
-            return self.looks.pause();
+        let is_disturbed = network.is_some_and(|network| network.is_disturbed());
+        if is_disturbed && !self.repair().await {
+            return Some(self.looks.pause());
         }
         self.looks.reset();
-        LOOK_INTERVAL
+        is_disturbed.then_some(LOOK_INTERVAL)
     }
 
     /// Returns whether everything is as it should be.

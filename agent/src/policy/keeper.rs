@@ -22,9 +22,15 @@ use super::{
 use crate::{
     blocking::blocking,
     events::{EventRecorder, EventType},
+    notices::Notices,
 };
 
-/// How often it is asked whether others changed rules; microseconds each time.
+/// What tables of policies are called.
+const TABLES: &[&str] = &["coracle-policy"];
+/// After a look, what the kernel tells of changes waits so long: who changes much does it step by
+/// step.
+const SETTLE: Duration = Duration::from_millis(20);
+/// How often it is asked anyway whether others changed rules; microseconds each time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A comparison may be followed by the next after so many times its own length, and so may a look
 /// through all connections.
@@ -85,6 +91,8 @@ pub(crate) struct Keeper {
     /// After a failure.
     retry_at: Option<Instant>,
     look_at: Instant,
+    /// Whatever the kernel tells.
+    no_look_before: Instant,
     /// Addresses of pods that are gone, whose connections the kernel may know still; of a
     /// predecessor's it is not known before the first look through them.
     freed: BTreeSet<IpAddr>,
@@ -133,6 +141,7 @@ impl Keeper {
             retry: Backoff::new(RETRY_DELAY, LONGEST_RETRY),
             retry_at: None,
             look_at: now + LOOK_INTERVAL,
+            no_look_before: now,
             freed: BTreeSet::new(),
             has_cut: false,
             cut_due: false,
@@ -143,6 +152,7 @@ impl Keeper {
 
     /// Works until `shutdown`. The rules stay.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        let mut notices = Notices::listen();
         // Sees what is left before others can take it away, and what they have already.
         self.look().await;
         if let Some(address) = self.dns_address {
@@ -172,6 +182,10 @@ impl Keeper {
                 () = sleep_until(retry_at), if self.retry_at.is_some() => {}
                 () = sleep_until(self.cut_at), if self.cut_due => {
                     self.cut().await;
+                    continue;
+                }
+                () = notices.next_of(TABLES), if self.look_at > self.no_look_before => {
+                    self.look_at = self.no_look_before.max(Instant::now());
                     continue;
                 }
                 () = sleep_until(self.look_at) => {
@@ -287,9 +301,9 @@ impl Keeper {
         let started = Instant::now();
         let seen = self.on_enforcer(Enforcer::look).await;
         self.tell_of_refused();
-        let mut pause = LOOK_INTERVAL;
+        let (mut pause, mut settle) = (LOOK_INTERVAL, LOOK_INTERVAL);
         match seen {
-            Ok(Seen::AllRight) => {}
+            Ok(Seen::AllRight) => settle = SETTLE,
             Ok(Seen::Mended) => {
                 tracing::warn!("repaired NetworkPolicy rules that were changed by others");
                 self.cut_due = true;
@@ -309,7 +323,9 @@ impl Keeper {
                 tracing::error!(error = %ErrorChain(&error), ?pause, "cannot see to NetworkPolicy rules that are left; trying again");
             }
         }
-        self.look_at = Instant::now() + pause.max(started.elapsed() * PAUSE);
+        let (now, least) = (Instant::now(), started.elapsed() * PAUSE);
+        self.look_at = now + pause.max(least);
+        self.no_look_before = now + settle.max(least).min(pause.max(least));
     }
 
     /// Whether it is known what to write.

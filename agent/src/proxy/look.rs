@@ -3,21 +3,13 @@
 //! Looking costs microseconds, and a comparison follows only if the count of changes is not ours.
 //! Whoever changes rules all the time does not have them compared all the time.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
-use coracle_telemetry::{Backoff, ErrorChain};
-use rtnetlink::sys::{
-    AsyncSocket as _, AsyncSocketExt as _, TokioSocket, protocols::NETLINK_NETFILTER,
-};
+use coracle_telemetry::Backoff;
 use tokio::time::{Instant, sleep_until};
 
-/// `NFNLGRP_NFTABLES`: where all changes of nftables' rules are told, which the nft variant of
-/// iptables writes, too.
-const GROUP: u32 = 7;
-/// What was changed is cut off: nobody reads it.
-const NOTICE_BYTES: usize = 64;
-/// `ENOBUFS`: more was told than there is room for.
-const LOST: i32 = 105;
+use crate::notices::Notices;
+
 /// How often it is looked where the kernel tells of no change.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// And where it does.
@@ -29,8 +21,7 @@ const PAUSE: u32 = 20;
 
 /// Says when to look.
 pub(super) struct Look {
-    /// `None` where the kernel tells nothing.
-    notices: Option<TokioSocket>,
+    notices: Notices,
     /// At the latest.
     at: Instant,
     /// Whatever is told, not before this.
@@ -40,12 +31,9 @@ pub(super) struct Look {
 
 impl Look {
     pub(super) fn new(repair_interval: Duration) -> Self {
-        let notices = listen().inspect_err(|error| {
-            tracing::debug!(error = %ErrorChain(error), "nobody tells of changes of rules");
-        });
         let now = Instant::now();
         let mut look = Self {
-            notices: notices.ok(),
+            notices: Notices::listen(),
             at: now,
             not_before: now,
             repairs: Backoff::new(INTERVAL * 4, repair_interval),
@@ -55,29 +43,18 @@ impl Look {
     }
 
     fn interval(&self) -> Duration {
-        match self.notices {
-            Some(_) => INTERVAL_TOLD,
-            None => INTERVAL,
+        match self.notices.are_told() {
+            true => INTERVAL_TOLD,
+            false => INTERVAL,
         }
     }
 
     /// Waits until it is time. Loses nothing when it is dropped.
     pub(super) async fn due(&mut self) {
-        let mut bytes = Vec::with_capacity(NOTICE_BYTES);
         loop {
-            bytes.clear();
-            let Some(notices) = &mut self.notices else {
-                return sleep_until(self.at).await;
-            };
             tokio::select! {
                 () = sleep_until(self.at) => return,
-                told = notices.recv(&mut bytes), if self.at > self.not_before => {
-                    if let Err(error) = told.as_ref()
-                        && error.raw_os_error() != Some(LOST)
-                    {
-                        tracing::warn!(error = %ErrorChain(error), "nobody tells of changes of rules any more");
-                        self.notices = None;
-                    }
+                () = self.notices.next(), if self.at > self.not_before => {
                     self.at = self.at.min(self.not_before.max(Instant::now()));
                 }
             }
@@ -101,12 +78,4 @@ impl Look {
         self.not_before = now + pause.max(started.elapsed() * PAUSE);
         self.at = self.not_before.max(now + self.interval());
     }
-}
-
-/// Of the calling thread's namespace.
-fn listen() -> io::Result<TokioSocket> {
-    let mut notices = TokioSocket::new(NETLINK_NETFILTER)?;
-    notices.socket_mut().bind_auto()?;
-    notices.socket_mut().add_membership(GROUP)?;
-    Ok(notices)
 }
