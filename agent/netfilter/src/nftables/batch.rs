@@ -98,6 +98,11 @@ impl Batch {
         self.next <= 1
     }
 
+    /// Bytes so far.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Number of the message that was added last.
     pub(super) fn last_number(&self) -> u32 {
         self.next.saturating_sub(1)

@@ -20,24 +20,30 @@ mod aside;
 mod difference;
 mod layout;
 mod left;
+mod made;
 mod names;
 mod rules;
 
 use std::{collections::BTreeMap, io, net::IpAddr};
 
-use self::{aside::Aside, difference::Before, rules::Packets};
+use self::{
+    aside::Aside,
+    difference::Before,
+    made::{First, Part},
+    names::name,
+    rules::Packets,
+};
 pub use self::{aside::RefusedPolicies, left::Left};
 use super::{
     batch::Batch,
     kept::Kept,
     kernel::{self, CommitError},
-    table::Layout,
-    transition::{Elements, Held, batch_to, differs},
+    transition::{Held, batch_to, differs},
 };
 use crate::{
     generation::Generation,
     netlink::Family,
-    policy::{Change, Plan},
+    policy::{ChainId, Change, Plan},
 };
 
 const TABLE: &str = "coracle-policy";
@@ -77,9 +83,16 @@ pub struct Policies {
     kept: BTreeMap<Family, Kept>,
     /// Chains that the kernel refuses; in the plan they let nothing through.
     aside: Aside,
+    /// What a transaction was to make that was refused.
+    blamed: Vec<ChainId>,
     suspect: bool,
     /// When the tables were found to be right.
     verified: Generation,
+    /// Bytes after which a transaction of new chains ends.
+    most: usize,
+    /// What a kernel takes of these at once.
+    #[cfg(test)]
+    room: usize,
 }
 
 impl Policies {
@@ -91,8 +104,12 @@ impl Policies {
             plan: Plan::default(),
             kept: BTreeMap::new(),
             aside: Aside::default(),
+            blamed: Vec::new(),
             suspect: true,
             verified: Generation::default(),
+            most: made::MOST_BYTES,
+            #[cfg(test)]
+            room: usize::MAX,
         }
     }
 
@@ -102,7 +119,8 @@ impl Policies {
         &self.plan
     }
 
-    /// Carries a change out: two transactions a family. After an error everything is compared.
+    /// Carries a change out: two transactions a family, or more where much is new. After an error
+    /// everything is compared.
     ///
     /// # Errors
     /// [`PoliciesError`]; the plan is the new one all the same.
@@ -137,7 +155,8 @@ impl Policies {
     /// # Errors
     /// [`PoliciesError`].
     pub fn reconcile(&mut self) -> Result<bool, PoliciesError> {
-        let is_back = self.aside.take_back(&mut self.plan);
+        let mut back = self.aside.take_back(&mut self.plan);
+        let is_back = !back.is_empty();
         if !is_back && !self.suspect && self.verified.is_current() {
             return Ok(false);
         }
@@ -155,13 +174,23 @@ impl Policies {
                     return Ok(differed | differs);
                 }
                 // Each time it is fewer.
-                Err(PoliciesError::Write(_)) if self.aside.set_aside(&mut self.plan) => {
+                Err(PoliciesError::Write(why)) if self.wants_less(&mut back, &why) => {
                     self.kept.clear();
                     differed = true;
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Sets aside what the kernel refuses by itself; else what was too much with all the rest. Says
+    /// whether there is anything.
+    fn wants_less(&mut self, back: &mut Vec<ChainId>, why: &str) -> bool {
+        let (aside, plan) = (&mut self.aside, &mut self.plan);
+        let blamed = std::mem::take(&mut self.blamed);
+        aside.set_aside(plan)
+            || aside.set_these_aside(plan, &blamed, why)
+            || aside.set_these_aside(plan, &std::mem::take(back), why)
     }
 
     /// Whose chains the kernel has refused since the last call.
@@ -191,12 +220,25 @@ impl Policies {
         change: &Change,
         before: &Before,
     ) -> Result<(), PoliciesError> {
-        for batch in difference::batches(family, change, before) {
-            self.commit(batch)?;
-        }
+        self.make(made::parts(family, change, First::Nothing, self.most))?;
+        self.commit(difference::led(family, change, before))?;
         if !change.chains_made.is_empty() || !change.chains_removed.is_empty() {
             let layout = layout::layout(family, &self.plan, &self.node);
             self.kept(family).learn(&layout);
+        }
+        Ok(())
+    }
+
+    /// Makes what nothing leads to yet.
+    fn make(&mut self, parts: Vec<Part>) -> Result<(), CommitError> {
+        for part in parts {
+            #[cfg(test)]
+            if part.batch.len() > self.room {
+                self.blamed = part.chains;
+                return Err(CommitError::Io(io::ErrorKind::OutOfMemory.into()));
+            }
+            self.commit(part.batch)
+                .inspect_err(|_| self.blamed = part.chains)?;
         }
         Ok(())
     }
@@ -234,42 +276,52 @@ impl Policies {
         let mut held = self.kept(family).held(None).map_err(PoliciesError::List)?;
         let layout = layout::layout(family, &self.plan, &self.node);
         let elements = layout::elements(family, &self.plan);
-        if let Some(present) = &held
-            && let Some(chains) = chains_first(&layout, present, &elements)
-        {
-            self.commit(chains)?;
-            held = self.kept(family).held(None).map_err(PoliciesError::List)?;
+        // What is made anew as a whole is so in one transaction.
+        let mut wrote = false;
+        if held.as_ref().is_none_or(|held| !differs(&layout, held)) {
+            (held, wrote) = self.make_lacking(family, held)?;
         }
         let batch = batch_to(&layout, held.as_ref(), &elements);
-        let differs = !batch.is_empty();
-        if differs {
+        wrote |= !batch.is_empty();
+        if wrote {
             self.commit(batch)?;
             self.kept(family).learn(&layout);
         }
-        Ok(differs)
+        Ok(wrote)
     }
-}
 
-/// What makes the chains that a table lacks, before anything leads to them: see
-/// [`difference::batches`]. `None`: it lacks none, or is made anew as a whole.
-fn chains_first(layout: &Layout, held: &Held, elements: &Elements) -> Option<Batch> {
-    let chains = layout.chains.iter();
-    let lacking =
-        chains.filter(|(name, hook, _)| hook.is_none() && !held.chains.contains_key(name));
-    let chains: Vec<_> = lacking.cloned().collect();
-    if chains.is_empty() || differs(layout, held) {
-        return None;
+    /// Makes the sets and chains that a table lacks, before anything leads to them. Returns what
+    /// the table is then, and whether it lacked any.
+    fn make_lacking(
+        &mut self,
+        family: Family,
+        held: Option<Held>,
+    ) -> Result<(Option<Held>, bool), PoliciesError> {
+        let first = match &held {
+            None => First::Table,
+            Some(held) if held.chains.contains_key(name::OPEN) => First::Nothing,
+            Some(_) => First::Open,
+        };
+        let nothing = Held::default();
+        let present = held.as_ref().unwrap_or(&nothing);
+        let has_set = |set: &str| present.sets.contains_key(set);
+        let has_chain = |chain: &str| present.chains.contains_key(chain);
+        let lacking = made::lacking(&self.plan, has_set, has_chain);
+        let parts = made::parts(family, &lacking, first, self.most);
+        if parts.is_empty() {
+            return Ok((held, false));
+        }
+        self.make(parts)?;
+        let mut held = self.kept(family).held(None).map_err(PoliciesError::List)?;
+        // Unless somebody else was there, too, they are as they were just written.
+        if let Some(held) = held.as_mut().filter(|_| self.verified.is_current()) {
+            let made = lacking.chains_made.keys().map(names::chain_name);
+            for chain in made.chain((first != First::Nothing).then(|| name::OPEN.to_owned())) {
+                held.chains.insert(chain, true);
+            }
+        }
+        Ok((held, true))
     }
-    let mut sets = layout.sets.clone();
-    sets.retain(|set| !held.sets.contains_key(&set.name));
-    let mut new = elements.clone();
-    new.retain(|name, _| sets.iter().any(|set| set.name == *name));
-    let part = Layout {
-        table: layout.table.clone(),
-        sets,
-        chains,
-    };
-    Some(batch_to(&part, Some(&Held::default()), &new))
 }
 
 /// Removes the tables; there need not be any.
@@ -281,3 +333,6 @@ pub fn remove() -> Result<(), PoliciesError> {
         .reconcile()
         .map(|_| ())
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,25 +59,24 @@ impl Aside {
         self.chains.retain(|id, _| !gone.contains(id));
     }
 
-    /// Has the plan want again, once in a while, what the kernel takes by now. Says whether there
-    /// is anything.
-    pub(super) fn take_back(&mut self, plan: &mut Plan) -> bool {
+    /// Has the plan want again, once in a while, what the kernel takes by now. Says what.
+    pub(super) fn take_back(&mut self, plan: &mut Plan) -> Vec<ChainId> {
         if self.since.is_none_or(|since| since.elapsed() < AGAIN) {
-            return false;
+            return Vec::new();
         }
         self.since = (!self.chains.is_empty()).then(Instant::now);
         let families = needed(plan);
         let wanted: Vec<(ChainId, Chain)> = self.chains.clone().into_iter().collect();
         let refused = refused(&families, &wanted);
-        let mut any = false;
+        let mut taken = Vec::new();
         for (id, chain) in wanted {
             if !refused.contains_key(&id) {
                 self.chains.remove(&id);
-                plan.chains.insert(id, chain);
-                any = true;
+                plan.chains.insert(id.clone(), chain);
+                taken.push(id);
             }
         }
-        any
+        taken
     }
 
     /// Has what the kernel refuses let nothing through. Says whether there is anything.
@@ -91,22 +90,43 @@ impl Aside {
         let chains = chains.filter(|(id, _)| !self.chains.contains_key(id));
         let wanted: Vec<(ChainId, Chain)> = chains.map(|(id, c)| (id.clone(), c.clone())).collect();
         let refused = refused(&families, &wanted);
-        let any = !refused.is_empty();
+        let mut any = false;
         for (id, why) in refused {
-            let Some(chain) = plan.chains.get_mut(&id) else {
-                continue;
-            };
-            let shut = Chain {
-                rules: Vec::new(),
-                ..chain.clone()
-            };
-            let chain = std::mem::replace(chain, shut);
-            let policies = chain.policies.clone();
-            self.news.push(RefusedPolicies { policies, why });
-            self.chains.insert(id, chain);
-            self.since = Some(Instant::now());
+            any |= self.shut(plan, &id, why);
         }
         any
+    }
+
+    /// The same with chains that the kernel takes one by one, but not with all that it has besides.
+    /// Says whether there is anything.
+    pub(super) fn set_these_aside(&mut self, plan: &mut Plan, ids: &[ChainId], why: &str) -> bool {
+        if ids.is_empty() || trial(&needed(plan), &[]).is_err() {
+            return false;
+        }
+        let mut any = false;
+        for id in ids {
+            any |= self.shut(plan, id, why.to_owned());
+        }
+        any
+    }
+
+    fn shut(&mut self, plan: &mut Plan, id: &ChainId, why: String) -> bool {
+        if self.chains.contains_key(id) {
+            return false;
+        }
+        let Some(chain) = plan.chains.get_mut(id) else {
+            return false;
+        };
+        let shut = Chain {
+            rules: Vec::new(),
+            ..chain.clone()
+        };
+        let chain = std::mem::replace(chain, shut);
+        let policies = chain.policies.clone();
+        self.news.push(RefusedPolicies { policies, why });
+        self.chains.insert(id.clone(), chain);
+        self.since = Some(Instant::now());
+        true
     }
 }
 

@@ -1,4 +1,5 @@
-//! What carries a change of the plan out in a table that is right. Pure.
+//! What carries a change of the plan out in a table that is right, once the sets and chains are
+//! made that it needs ([`super::made`]). Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,50 +45,8 @@ impl Before {
     }
 }
 
-/// What carries a change out in a table that is right: transactions one after the other.
-///
-/// Chains are made before anything leads to them. Of a packet that is on its way while a
-/// transaction takes effect, the kernel looks elements up as they are after it, and runs chains as
-/// they were before: a new one would have no rules, and let it through.
-pub(super) fn batches(family: Family, change: &Change, before: &Before) -> [Batch; 2] {
-    [made(family, change), led(family, change, before)]
-}
-
-/// Sets that are new, and chains that nothing leads to yet.
-fn made(family: Family, change: &Change) -> Batch {
-    let packets = Packets(family);
-    let table = packets.table();
-    let mut batch = Batch::new();
-    let mut id = 0;
-    let mut next = || {
-        id += 1;
-        id
-    };
-    for group in &change.groups.made {
-        batch.add_set(&table, &packets.group(group), next());
-    }
-    for group in &change.port_groups.made {
-        batch.add_set(&table, &packets.port_group(group), next());
-    }
-    for (set, keys) in &Members::of_new(family, change).added {
-        batch.add_elements(&table, set, keys.iter().map(|key| (key, &Data::None)));
-    }
-    for (chain, made) in &change.chains_made {
-        for (set, keys) in packets.constants(chain, made) {
-            batch.add_set(&table, &set, next());
-            batch.add_elements(&table, &set.name, keys.iter().map(|key| (key, &Data::None)));
-        }
-        let name = names::chain_name(chain);
-        batch.add_chain(&table, &name, None);
-        for rule in packets.rules(chain, made) {
-            batch.add_rule(&table, &name, &rule);
-        }
-    }
-    batch
-}
-
 /// Who is led where, and what nobody needs any more.
-fn led(family: Family, change: &Change, before: &Before) -> Batch {
+pub(super) fn led(family: Family, change: &Change, before: &Before) -> Batch {
     let packets = Packets(family);
     let table = packets.table();
     let mut batch = Batch::new();
@@ -159,14 +118,14 @@ fn lead(family: Family, change: &Change, before: &Before, batch: &mut Batch) {
 }
 
 /// Elements of groups that come and go, by set.
-struct Members {
-    added: Vec<(String, Vec<Key>)>,
+pub(super) struct Members {
+    pub(super) added: Vec<(String, Vec<Key>)>,
     dropped: Vec<(String, Vec<Key>)>,
 }
 
 impl Members {
     /// Of sets that are new.
-    fn of_new(family: Family, change: &Change) -> Self {
+    pub(super) fn of_new(family: Family, change: &Change) -> Self {
         let mut new = Change::default();
         new.groups.added = change.groups.added.clone();
         new.groups
