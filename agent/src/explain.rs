@@ -13,6 +13,7 @@ mod answer;
 mod gather;
 mod kernel;
 mod listing;
+mod overlay;
 mod path;
 mod places;
 mod policies;

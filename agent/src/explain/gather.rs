@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use coracle_client::cache::{Cache, Key};
-use coracle_netfilter::{host_port::HostPort, service::Protocol};
+use coracle_netfilter::{host_port::HostPort, node::Overlay, service::Protocol};
 use coracle_telemetry::ErrorChain;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -21,6 +21,7 @@ use crate::{
     AgentConfig,
     blocking::blocking,
     informers::{Informers, SeenNode, SeenPeer},
+    network::cni::CniNetwork,
     policy::{self, PolicyPlan},
     proxy::{self, ServicePlan},
 };
@@ -42,6 +43,8 @@ pub(crate) struct Gatherer {
     pods: Arc<Cache<Pod>>,
     nodes: Arc<Cache<SeenNode>>,
     client: kube::Client,
+    /// The own one; without it nobody is kept from an overlay.
+    network: Option<CniNetwork>,
 }
 
 impl Gatherer {
@@ -64,7 +67,14 @@ impl Gatherer {
             pods: informers.pods.cache(),
             nodes: informers.nodes.cache(),
             client,
+            network: None,
         }
+    }
+
+    /// Asks the node's network what it keeps pods from.
+    pub(crate) fn with_network(mut self, network: Option<CniNetwork>) -> Self {
+        self.network = network;
+        self
     }
 
     /// The answer.
@@ -147,6 +157,10 @@ impl Gatherer {
                 no_masquerade: self.no_masquerade(&nodes),
             }),
             nodes,
+            overlay: match &self.network {
+                Some(network) => network.overlay(),
+                None => Overlay::Unknown,
+            },
             kernel,
         }
     }

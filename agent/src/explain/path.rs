@@ -9,6 +9,7 @@ use coracle_netfilter::service::{
 
 use super::{
     answer::{End, Path, PolicyStep, Route, ServiceStep, Verdict},
+    overlay::{self, Seen},
     places::From,
     policies::{Flight, Policies},
     question::{Place, Target},
@@ -77,6 +78,14 @@ struct Trip<'a> {
 
 impl Trip<'_> {
     fn outcome(&mut self, opening: &Opening) -> Outcome {
+        if let Some(why) = overlay::kept_out_as_it_comes(self.world, &self.seen(opening.to)) {
+            return Outcome {
+                service: None,
+                ends: Vec::new(),
+                verdict: Verdict::Dropped,
+                why,
+            };
+        }
         match self.world.ground().way(opening) {
             Way::Untouched => self.untouched(opening),
             Way::Translated(translated) => {
@@ -143,6 +152,15 @@ impl Trip<'_> {
         }
     }
 
+    fn seen(&self, to: SocketAddr) -> Seen {
+        Seen {
+            sender: self.from.sender,
+            source: self.from.party.address,
+            protocol: self.protocol,
+            to,
+        }
+    }
+
     fn flight(&self, to: SocketAddr, is_bridged_past: bool) -> Flight {
         Flight {
             source: self.from.party.address,
@@ -173,32 +191,23 @@ impl Trip<'_> {
             (Some(_), Some(node)) => node,
             _ => self.from.party.address,
         };
-        let egress = self.policies.egress(&flight);
-        let ingress = match egress.denies() {
-            true => PolicyStep::NotAsked {
-                why: "it does not get there".to_owned(),
-            },
+        let kept_out = overlay::kept_out(world, &self.seen(to), !is_untouched);
+        let nobody = || PolicyStep::NotAsked {
+            why: "it does not get there".to_owned(),
+        };
+        let egress = match kept_out {
+            Some(_) => nobody(),
+            None => self.policies.egress(&flight),
+        };
+        let ingress = match egress.denies() || kept_out.is_some() {
+            true => nobody(),
             false => self.policies.ingress(&flight, seen),
         };
-        let is_lost = is_past && !is_untouched && seen_as.is_none();
-        let (verdict, why) = if egress.denies() {
-            (Verdict::Dropped, Some(format!("egress: {egress}")))
-        } else if let Route::Nowhere { why, is_told } = &route {
-            let verdict = match is_told {
-                true => Verdict::Refused,
-                false => Verdict::Dropped,
-            };
-            (verdict, Some(why.clone()))
-        } else if ingress.denies() {
-            (Verdict::Dropped, Some(format!("ingress: {ingress}")))
-        } else if is_lost {
-            (Verdict::Dropped, Some(NO_ANSWER.to_owned()))
-        } else if egress.is_unknown() || ingress.is_unknown() {
-            let unknown = [&egress, &ingress].into_iter().find(|one| one.is_unknown());
-            (Verdict::Unknown, unknown.map(ToString::to_string))
-        } else {
-            (Verdict::Arrives, None)
+        let lost = match is_past && !is_untouched && seen_as.is_none() {
+            true => Some(NO_ANSWER.to_owned()),
+            false => None,
         };
+        let (verdict, why) = judged(&egress, &route, kept_out, &ingress, lost);
         End {
             party: world.party(to.ip()),
             port: to.port(),
@@ -293,6 +302,40 @@ impl Trip<'_> {
             && !to.is_multicast()
             && !stays(&subnet)
             && !network.no_masquerade.iter().any(stays)
+    }
+}
+
+/// The first thing that stops a packet decides: in the order in which it comes by them.
+fn judged(
+    egress: &PolicyStep,
+    route: &Route,
+    kept_out: Option<String>,
+    ingress: &PolicyStep,
+    lost: Option<String>,
+) -> (Verdict, Option<String>) {
+    if egress.denies() {
+        return (Verdict::Dropped, Some(format!("egress: {egress}")));
+    }
+    if let Route::Nowhere { why, is_told } = route {
+        let verdict = match is_told {
+            true => Verdict::Refused,
+            false => Verdict::Dropped,
+        };
+        return (verdict, Some(why.clone()));
+    }
+    if kept_out.is_some() {
+        return (Verdict::Dropped, kept_out);
+    }
+    if ingress.denies() {
+        return (Verdict::Dropped, Some(format!("ingress: {ingress}")));
+    }
+    if lost.is_some() {
+        return (Verdict::Dropped, lost);
+    }
+    let unknown = [egress, ingress].into_iter().find(|one| one.is_unknown());
+    match unknown {
+        Some(step) => (Verdict::Unknown, Some(step.to_string())),
+        None => (Verdict::Arrives, None),
     }
 }
 

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use coracle_netfilter::{
     host_port::HostPort,
+    node::Overlay,
     policy::{Plan, PolicyKey},
     service::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceNetwork, ServiceView},
 };
@@ -151,6 +152,7 @@ fn world(policies: &[(&str, Value)]) -> World {
                 .map(|cidr| cidr.parse().unwrap())
                 .to_vec(),
         }),
+        overlay: Overlay::None,
         kernel: Kernel {
             own: ["127.0.0.1", "198.18.0.1", "10.244.1.1"].map(ip).into(),
             bridge_netfilter: true,

@@ -1,6 +1,12 @@
 //! What rules of Services do, in words, and what makes an answer less than certain. Pure.
 
-use coracle_netfilter::service::way::{Entry, Lack, Opening, Translated};
+use coracle_netfilter::{
+    node::Overlay,
+    service::{
+        Protocol,
+        way::{Entry, Lack, Opening, Sender, Translated},
+    },
+};
 
 use super::{
     answer::ServiceStep,
@@ -83,6 +89,13 @@ pub(super) fn notes(world: &World, from: &From, to: &To, opening: &Opening) -> V
     }
     if let Some(why) = &world.trouble {
         notes.push(format!("no Service can be changed on this node: {why}"));
+    }
+    let may_be_guarded = opening.sender == Sender::Pod && opening.protocol == Protocol::Udp;
+    if may_be_guarded && world.own_network.is_some() && world.overlay == Overlay::Unknown {
+        notes.push(
+            "no server has told yet whether there is an overlay between nodes, which pods are kept from"
+                .to_owned(),
+        );
     }
     let policies = world.policies.as_ref();
     if let Some(why) = policies.and_then(|policies| policies.trouble.as_ref()) {

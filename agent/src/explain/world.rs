@@ -7,6 +7,7 @@ use std::{
 
 use coracle_netfilter::{
     host_port::HostPort,
+    node::Overlay,
     service::{ServiceKey, ServiceNetwork, ServiceView, way::Ground},
 };
 use ipnet::{IpNet, Ipv4Net};
@@ -74,6 +75,8 @@ pub struct World {
     pub nodes: BTreeMap<String, KnownNode>,
     /// `None` where it is somebody else's.
     pub own_network: Option<OwnNetwork>,
+    /// Who is kept from the overlay between nodes.
+    pub overlay: Overlay,
     /// What the kernel says.
     pub kernel: Kernel,
 }

@@ -152,6 +152,14 @@ impl CniNetwork {
         }
     }
 
+    /// What it keeps pods from.
+    pub(crate) fn overlay(&self) -> Overlay {
+        match &self.backend {
+            Backend::Configured(..) => Overlay::None,
+            Backend::Own(own, _) => own.overlay(),
+        }
+    }
+
     /// Releases what belongs to sandboxes not in `valid`: for the agent's start, after it has seen
     /// its sandboxes.
     ///

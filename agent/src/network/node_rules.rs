@@ -88,6 +88,11 @@ impl NodeRules {
         Ok(())
     }
 
+    /// As it was told last.
+    pub(crate) fn overlay(&self) -> Overlay {
+        self.kept.lock().plan.overlay
+    }
+
     /// Writes again what others removed. Returns whether there was anything.
     pub(crate) fn repair(&self) -> Result<bool, EngineError> {
         let mut kept = self.kept.lock();

@@ -54,7 +54,8 @@ pub(super) fn spawn(
     let sources = proxy::Sources::new(informers)
         .without(config.dns_address())
         .beside(parts.published.clone(), parts.listeners.clone());
-    let gatherer = Gatherer::new(config, client, informers, sources.clone(), policies);
+    let gatherer = Gatherer::new(config, client, informers, sources.clone(), policies)
+        .with_network(cni.cloned());
     spawn_explanations(tasks, health, (gatherer, config.run_dir.clone()));
     let proxy_config = proxy::ProxyConfig {
         mode: config.proxy_mode,

@@ -1,12 +1,13 @@
 //! Explanations beside what becomes of real packets, and beside the kernel's trace of them.
 
+mod attempt;
 mod objects;
+mod overlay;
 mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::ErrorKind,
-    net::{IpAddr, SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr},
     time::Duration,
 };
 
@@ -22,6 +23,7 @@ use coracle_netfilter::{
     ProxyMode,
     host_port::HostPort,
     nftables::policies::{NodeNetwork, Policies},
+    node::Overlay,
     policy::PolicyKey,
     service::Protocol,
 };
@@ -33,6 +35,7 @@ use coracle_policy::{
 use serde_json::json;
 
 use self::{
+    attempt::{Attempt, connect},
     objects::{policy, put_services},
     trace::Tracer,
 };
@@ -46,8 +49,6 @@ for_each_engine!(
 );
 
 const NEVER: Duration = Duration::from_secs(3600);
-/// A local connection is made within a millisecond.
-const PATIENCE: Duration = Duration::from_millis(150);
 /// One of two endpoints is not drawn in so many times once in a million tests.
 const DRAWS: usize = 20;
 
@@ -93,7 +94,7 @@ impl Ground {
         let mut servers: Vec<Server> = pods.iter().map(|(name, pod)| pod.serve(name)).collect();
         servers.push(serve(&outside.ns, "outside"));
         let address = |at: usize| pods[at].1.address.to_string();
-        put_services(lab, &address(0), &address(1));
+        put_services(lab, &address(0), &address(1), &outside.address.to_string());
         let (proxy, sources) = node.proxy_to_ask(node.proxy_config(NEVER));
         // What is not translated is routed, and dropped on its way. Only in the namespaces of this
         // test is anybody reached by it.
@@ -123,7 +124,7 @@ impl Ground {
             let ns = &ground.pods[2].1.ns;
             matches!(connect(ns, web), Attempt::Connected(_)) && {
                 let plan = plan(&ground.sources);
-                plan.services.len() == 5 && plan.unwritten.is_empty()
+                plan.services.len() == 6 && plan.unwritten.is_empty()
             }
         });
         ground
@@ -210,6 +211,7 @@ impl Ground {
                     IpAddr::from(self.node.address).into(),
                 ],
             }),
+            overlay: Overlay::None,
             kernel: kernel.unwrap(),
         }
     }
@@ -235,37 +237,6 @@ impl Ground {
         let pod = self.pods.iter().find(|(name, _)| *name == server);
         pod.map_or(self.outside.address, |(_, pod)| pod.address)
             .into()
-    }
-}
-
-/// What a client sees.
-#[derive(Debug, PartialEq, Eq)]
-enum Attempt {
-    /// Which server answered, and whom it saw.
-    Connected((String, IpAddr)),
-    Refused,
-    Silence,
-    /// There is no route.
-    Unreachable,
-}
-
-fn connect(from: &NetNs, to: SocketAddr) -> Attempt {
-    use std::io::Read as _;
-    let attempt = from.run(|| {
-        let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).map(|_| answer)
-    });
-    match attempt.unwrap() {
-        Ok(answer) => {
-            let (server, client) = answer.split_once(' ').unwrap();
-            Attempt::Connected((server.to_owned(), client.parse().unwrap()))
-        }
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Attempt::Refused,
-        Err(error) if error.kind() == ErrorKind::TimedOut => Attempt::Silence,
-        Err(error) if error.kind() == ErrorKind::NetworkUnreachable => Attempt::Unreachable,
-        Err(error) => panic!("{to}: {error}"),
     }
 }
 

@@ -314,3 +314,57 @@ fn what_is_not_known_is_told_with_what_to_do() {
             .contains("networkpolicies")
     );
 }
+
+#[test]
+fn what_only_nodes_send_is_dropped_from_pods() {
+    let mut world = world(&[]);
+    let guarded = |to: &str| {
+        let mut tunnel = service("10.96.0.12", &[(to, true)]);
+        let port = &mut tunnel.ports[0];
+        port.port.protocol = Protocol::Udp;
+        port.port.node_port = Some(30081);
+        port.cluster[0].address.set_port(8472);
+        tunnel
+    };
+    world.services.insert(key("tunnel"), guarded("198.18.0.2"));
+    let cases = |pods: Verdict, others: Verdict, pods_say, others_say| {
+        let [pods_say, others_say]: [&'static [&str]; 2] = [pods_say, others_say];
+        [
+            ("default/a", "node:8472/udp", pods, pods_say),
+            ("default/a", "10.244.1.1:8472/udp", pods, pods_say),
+            ("default/a", "node/n2:8472/udp", pods, pods_say),
+            ("default/a", "192.0.2.7:8472/udp", pods, pods_say),
+            ("default/a", "svc/tunnel", pods, pods_say),
+            // Under this node's address the other would take it for this node's.
+            ("192.0.2.7", "node:30081/udp", others, others_say),
+        ]
+    };
+    let arrives = Verdict::Arrives;
+    check(&world, &cases(arrives, arrives, &[], &[]));
+    world.overlay = Overlay::Port {
+        pods: "10.244.0.0/16".parse().unwrap(),
+        port: 8472,
+    };
+    let pods: &[&str] = &["pods send nothing to the overlay between nodes, UDP port 8472"];
+    let others: &[&str] = &[
+        "nothing that is translated gets to the overlay",
+        "no policy is asked",
+    ];
+    check(
+        &world,
+        &cases(Verdict::Dropped, Verdict::Dropped, pods, others),
+    );
+    check(
+        &world,
+        &[
+            ("default/a", "default/c:8472/udp", arrives, &[]),
+            ("default/a", "node:8472", arrives, &[]),
+            ("default/a", "node:8473/udp", arrives, &[]),
+            ("node", "node/n2:8472/udp", arrives, &[]),
+            ("198.18.0.2", "node:8472/udp", arrives, &[]),
+        ],
+    );
+    world.overlay = Overlay::Unknown;
+    let says: &[&str] = &["no server has told yet"];
+    check(&world, &[("default/a", "node:8472/udp", arrives, says)]);
+}

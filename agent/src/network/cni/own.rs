@@ -249,6 +249,10 @@ impl OwnNetwork {
         written.map_err(CniError::from).map_err(failed("ADD"))
     }
 
+    pub(super) fn overlay(&self) -> Overlay {
+        self.shared.rules.overlay()
+    }
+
     /// Makes what all pods share: bridge and rules.
     fn prepare(&self, netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
         let link = bridge::ensure(netlink, conf)?;

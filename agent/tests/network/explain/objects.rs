@@ -9,8 +9,9 @@ use crate::{
 };
 
 /// `web` is `a` and `b`, at a port of the node, too; `self` is `a`; `empty` is nobody; `guarded`
-/// and `open` are `a` behind a balancer, for some and for others.
-pub(super) fn put_services(lab: &Lab, a: &str, b: &str) {
+/// and `open` are `a` behind a balancer, for some and for others; `tunnel` is the overlay's port of
+/// a machine outside.
+pub(super) fn put_services(lab: &Lab, a: &str, b: &str, outside: &str) {
     let ports = json!([{"port": 80, "protocol": "TCP"}]);
     let target = json!([{"name": "", "port": 8080, "protocol": "TCP"}]);
     let node_port = json!([{"port": 80, "protocol": "TCP", "nodePort": 30080}]);
@@ -27,6 +28,7 @@ pub(super) fn put_services(lab: &Lab, a: &str, b: &str) {
         &json!({"type": "NodePort"}),
     );
     let none = json!({});
+    put_tunnel(lab, outside);
     for (object, endpoints) in [
         (web, &[(a, "n1"), (b, "n1")][..]),
         (service("empty", "10.96.0.11", &ports, &none), &[]),
@@ -45,6 +47,20 @@ pub(super) fn put_services(lab: &Lab, a: &str, b: &str) {
             .put("endpointslices", slice(&name, &target, endpoints));
         lab.api.put("services", object);
     }
+}
+
+/// Where `tunnel` leads.
+pub(super) const OVERLAY: u16 = 8472;
+
+fn put_tunnel(lab: &Lab, outside: &str) {
+    let ports = json!([{"port": 53, "protocol": "UDP", "nodePort": 30053}]);
+    let target = json!([{"name": "", "port": OVERLAY, "protocol": "UDP"}]);
+    let tunnel = service("tunnel", "10.96.0.15", &ports, &json!({"type": "NodePort"}));
+    lab.api.put(
+        "endpointslices",
+        slice("tunnel", &target, &[(outside, "n3")]),
+    );
+    lab.api.put("services", tunnel);
 }
 
 pub(super) fn policy(name: &str, spec: &Value) -> Policy {

@@ -18,21 +18,25 @@ const LULL: Duration = Duration::from_millis(150);
 /// Before all others; only first packets, which are what an explanation is about. What comes up
 /// from the bridge to be routed has lost its mark.
 const PROBE: &str = "table ip probe {
+    chain first {
+        tcp flags & (syn | ack) == syn meta nftrace set 1
+        meta l4proto udp meta nftrace set 1
+    }
     chain arriving {
         type filter hook prerouting priority -400;
-        tcp flags & (syn | ack) == syn meta nftrace set 1
+        jump first
     }
     chain passing {
         type filter hook forward priority -400;
-        tcp flags & (syn | ack) == syn meta nftrace set 1
+        jump first
     }
     chain coming_in {
         type filter hook input priority -400;
-        tcp flags & (syn | ack) == syn meta nftrace set 1
+        jump first
     }
     chain leaving {
         type filter hook output priority -400;
-        tcp flags & (syn | ack) == syn meta nftrace set 1
+        jump first
     }
 }";
 
@@ -84,12 +88,17 @@ impl Tracer {
 
     /// Of the first packet since then that was sent to `to`.
     pub(super) fn trace(&self, to: SocketAddr) -> Trace {
+        self.trace_of("tcp", to)
+    }
+
+    /// The same of this protocol.
+    pub(super) fn trace_of(&self, protocol: &str, to: SocketAddr) -> Trace {
         let mut lines = Vec::new();
         while let Ok(line) = self.lines.recv_timeout(LULL) {
             lines.push(line);
         }
         let asked = format!("ip daddr {} ", to.ip());
-        let port = format!("tcp dport {} ", to.port());
+        let port = format!("{protocol} dport {} ", to.port());
         let first = lines
             .iter()
             .find(|line| line.contains(&asked) && line.contains(&port));
