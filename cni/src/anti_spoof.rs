@@ -24,10 +24,7 @@ use rtnetlink::{
     },
 };
 
-use crate::{
-    bridge::mac,
-    netlink::{Netlink, Request, attribute},
-};
+use crate::netlink::{Netlink, Request, attribute};
 
 const ETH_IPV4: i32 = 0x0800;
 const ETH_ARP: i32 = 0x0806;
@@ -45,13 +42,14 @@ const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
 const ACT_DIRECT: u32 = 1;
 
-/// Lets only `address` through the port with index `port`.
+/// Lets only `address` and `mac` through the port with index `port`.
 ///
 /// # Errors
 /// EPERM where programs may not be loaded, ENOENT or EOPNOTSUPP where the kernel lacks the
 /// classifier.
-pub fn guard(netlink: &mut Netlink, port: u32, address: Ipv4Addr) -> io::Result<()> {
-    let program = coracle_bpf::load(ProgramType::Classifier, "coracle_port", &program(address))?;
+pub fn guard(netlink: &mut Netlink, port: u32, address: Ipv4Addr, mac: [u8; 6]) -> io::Result<()> {
+    let program = program(address, mac);
+    let program = coracle_bpf::load(ProgramType::Classifier, "coracle_port", &program)?;
     let index = i32::try_from(port).map_err(io::Error::other)?;
     Ok(netlink.batch(vec![
         ingress_queue(index),
@@ -63,8 +61,8 @@ pub fn guard(netlink: &mut Netlink, port: u32, address: Ipv4Addr) -> io::Result<
 }
 
 /// The classifier. r6 holds the packet for the load instructions, r0 what they loaded.
-fn program(address: Ipv4Addr) -> Vec<Instruction> {
-    let [m0, m1, m2, m3, m4, m5] = mac(address);
+fn program(address: Ipv4Addr, mac: [u8; 6]) -> Vec<Instruction> {
+    let [m0, m1, m2, m3, m4, m5] = mac;
     let source = i32::from_be_bytes([m0, m1, m2, m3]);
     let source_rest = i32::from(u16::from_be_bytes([m4, m5]));
     let own = i32::from_be_bytes(address.octets());

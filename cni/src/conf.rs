@@ -1,6 +1,8 @@
 //! The network configuration: keys named as those of the `bridge` and `host-local` plugins where
 //! they mean the same.
 
+mod asked;
+
 use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
@@ -9,7 +11,8 @@ use std::{
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use crate::error::CniError;
+pub use self::asked::{StaticIp, StaticMac};
+use crate::{bridge, error::CniError};
 
 /// Specification versions that this plugin speaks, oldest first.
 pub const VERSIONS: [&str; 4] = ["0.4.0", "1.0.0", "1.1.0", "0.3.1"];
@@ -88,11 +91,23 @@ pub struct RuntimeConfig {
     /// How fast the pod may send and receive.
     #[serde(default)]
     pub bandwidth: Bandwidth,
+    /// The address that the pod is to have: one, with or without a prefix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ips: Vec<StaticIp>,
+    /// The MAC address of its link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<StaticMac>,
 }
 
 impl RuntimeConfig {
     fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// The address that is asked for.
+    #[must_use]
+    pub fn address(&self) -> Option<Ipv4Addr> {
+        self.ips.first().and_then(StaticIp::v4)
     }
 }
 
@@ -209,13 +224,8 @@ impl NetConf {
         if let Some(mtu) = self.mtu.filter(|mtu| !(576..=65535).contains(mtu)) {
             return invalid(format!("mtu {mtu} must be 576 to 65535"));
         }
-        let limits = self.runtime_config.bandwidth;
-        for rate in [limits.ingress_rate, limits.egress_rate] {
-            if rate != 0 && !(MIN_RATE..=MAX_RATE).contains(&rate) {
-                return invalid(format!(
-                    "bandwidth {rate} must be {MIN_RATE} to {MAX_RATE} bits a second"
-                ));
-            }
+        if let Some(why) = asked::refusal(&self.ipam, &self.runtime_config) {
+            return invalid(why);
         }
         for (key, address) in [
             ("rangeStart", self.ipam.range_start),
@@ -237,6 +247,15 @@ impl NetConf {
             ));
         }
         Ok(())
+    }
+}
+
+impl NetConf {
+    /// The MAC address of the pod that has `address`.
+    #[must_use]
+    pub fn mac_of(&self, address: Ipv4Addr) -> [u8; 6] {
+        let asked = self.runtime_config.mac.map(StaticMac::octets);
+        asked.unwrap_or_else(|| bridge::mac(address))
     }
 }
 

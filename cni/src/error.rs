@@ -59,6 +59,14 @@ pub enum CniError {
         /// The subnet.
         range: String,
     },
+    /// The address that was asked for is another's, or its owner has another. Code 105.
+    #[error("requested address {address} is not available: {why}")]
+    Taken {
+        /// The one that was asked for.
+        address: Ipv4Addr,
+        /// What is in the way.
+        why: String,
+    },
     /// The kernel refused a link, address or route. Code 100.
     #[error("network link")]
     Netlink(#[from] NetlinkError),
@@ -112,6 +120,7 @@ impl CniError {
             Self::Iptables(_) | Self::Rules(_) => 102,
             Self::CheckFailed { .. } => 103,
             Self::Unsupported { .. } => 104,
+            Self::Taken { .. } => 105,
         }
     }
 

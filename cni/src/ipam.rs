@@ -12,18 +12,30 @@ use std::{collections::HashSet, net::Ipv4Addr};
 use crate::{conf::NetConf, error::CniError};
 use store::{Owner, Store};
 
-/// Reserves an address of `conf`'s subnet for `owner`; the same one again if it has one already.
+/// Reserves an address of `conf`'s subnet for `owner`, the one that is asked for or the next; the
+/// same one again if it has one already.
 ///
 /// # Errors
-/// [`CniError::Exhausted`] when none is left: permanent until a pod goes. [`CniError::Io`]: retry.
+/// [`CniError::Exhausted`] when none is left: permanent until a pod goes. [`CniError::Taken`] when
+/// another has the one that is asked for. [`CniError::Io`]: retry.
 pub fn reserve(conf: &NetConf, owner: &Owner) -> Result<Ipv4Addr, CniError> {
     let store = Store::open(&conf.ipam.directory(&conf.name))?;
+    let asked = conf.runtime_config.address();
     if let Some(address) = store.find(owner)? {
         if conf.ipam.subnet.contains(&address) {
-            return Ok(address);
+            return match asked.filter(|asked| *asked != address) {
+                None => Ok(address),
+                Some(asked) => Err(CniError::Taken {
+                    address: asked,
+                    why: format!("{} has {address}", owner.container_id),
+                }),
+            };
         }
         // The node got another podCIDR since.
         store.release(owner)?;
+    }
+    if let Some(address) = asked {
+        return reserve_asked(&store, address, owner);
     }
     let range = allocator::Range {
         first: conf.ipam.first(),
@@ -37,6 +49,20 @@ pub fn reserve(conf: &NetConf, owner: &Owner) -> Result<Ipv4Addr, CniError> {
     }
     Err(CniError::Exhausted {
         range: format!("{} ({} to {})", conf.ipam.subnet, range.first, range.last),
+    })
+}
+
+fn reserve_asked(store: &Store, address: Ipv4Addr, owner: &Owner) -> Result<Ipv4Addr, CniError> {
+    if store.try_reserve(address, owner)? {
+        return Ok(address);
+    }
+    // What was noted for it would be in the way of its DEL.
+    store.release(owner)?;
+    let holder = store.owner(address)?;
+    let holder = holder.map_or_else(|| "nobody known".to_owned(), |one| one.container_id);
+    Err(CniError::Taken {
+        address,
+        why: format!("{holder} has it"),
     })
 }
 

@@ -23,8 +23,8 @@ use rtnetlink::{
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    bridge::mac,
     netlink::{Link, Netlink, NetlinkError, Request, Route, address_message},
+    result::mac_text,
 };
 
 /// `RTPROT_BOOT`: as `ip route add` does.
@@ -43,8 +43,8 @@ pub struct Pair<'a> {
     pub host_name: &'a str,
     /// Name in the namespace, such as `eth0`.
     pub pod_name: &'a str,
-    /// The pod's address, with the subnet's prefix.
-    pub address: Ipv4Net,
+    /// The MAC address of the pod's end.
+    pub mac: [u8; 6],
     /// MTU of both ends.
     pub mtu: u32,
     /// The bridge.
@@ -98,7 +98,7 @@ pub(crate) fn ifb_removal(host_name: &str) -> Request {
 pub fn create(netlink: &mut Netlink, pair: &Pair<'_>, netns: &NetNs) -> Result<(), NetlinkError> {
     let peer = LinkUnspec::new_with_name(pair.pod_name)
         .mtu(pair.mtu)
-        .address(mac(pair.address.addr()).to_vec())
+        .address(pair.mac.to_vec())
         .setns_by_fd(netns.as_fd().as_raw_fd())
         // Not up yet: the kernel opens it before it knows its other end and says ENOTCONN.
         .build();
@@ -196,7 +196,7 @@ pub fn configure(
 /// [`NetlinkError`].
 pub fn missing(
     pod_name: &str,
-    address: Ipv4Net,
+    (address, mac): (Ipv4Net, [u8; 6]),
     gateway: Ipv4Addr,
 ) -> Result<Option<String>, NetlinkError> {
     let mut netlink = Netlink::open()?;
@@ -205,6 +205,12 @@ pub fn missing(
     };
     if !link.up {
         return Ok(Some(format!("link {pod_name} is down")));
+    }
+    if link.address != mac {
+        let text = mac_text(&mac);
+        return Ok(Some(format!(
+            "link {pod_name} has not the MAC address {text}"
+        )));
     }
     if !netlink.addresses()?.contains(&(link.index, address)) {
         return Ok(Some(format!("link {pod_name} has no address {address}")));

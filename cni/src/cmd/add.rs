@@ -1,6 +1,9 @@
 //! ADD: attaches a sandbox. On failure everything that it made is gone again.
 
-use std::{net::IpAddr, sync::Once};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Once,
+};
 
 use coracle_netns::NetNs;
 use coracle_telemetry::ErrorChain;
@@ -46,6 +49,7 @@ pub fn add_to(
     let address = ipam::reserve(conf, &attachment.owner())?;
     let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len())
         .expect("the prefix length is the subnet's own");
+    let mac = conf.mac_of(address.addr());
     let host_name = veth::host_name(&attachment.container_id, &attachment.ifname);
     let attached = attach(
         &mut netlink,
@@ -53,10 +57,13 @@ pub fn add_to(
         conf,
         &netns,
         &bridge,
-        address,
+        (address, mac),
         &host_name,
     )
-    .and_then(|link| Ok((link, restrict(&mut netlink, conf, &host_name, address)?)));
+    .and_then(|link| {
+        let ends = (address.addr(), mac);
+        Ok((link, restrict(&mut netlink, conf, &host_name, ends)?))
+    });
     match attached {
         Ok((link, ifb)) => {
             let mut result = result(attachment, conf, &bridge, address, &host_name, &link);
@@ -92,13 +99,13 @@ fn attach(
     conf: &NetConf,
     netns: &NetNs,
     bridge: &Link,
-    address: Ipv4Net,
+    (address, mac): (Ipv4Net, [u8; 6]),
     host_name: &str,
 ) -> Result<Link, CniError> {
     let pair = veth::Pair {
         host_name,
         pod_name: &attachment.ifname,
-        address,
+        mac,
         mtu: bridge::mtu(conf),
         bridge: bridge.index,
         hairpin: conf.hairpin_mode,
@@ -132,7 +139,7 @@ fn restrict(
     netlink: &mut Netlink,
     conf: &NetConf,
     host_name: &str,
-    address: Ipv4Net,
+    (address, mac): (Ipv4Addr, [u8; 6]),
 ) -> Result<Option<Link>, CniError> {
     let limits = &conf.runtime_config.bandwidth;
     if !conf.anti_spoof && *limits == Bandwidth::default() {
@@ -143,7 +150,7 @@ fn restrict(
     };
     let port = netlink.link(host_name)?.ok_or_else(missing)?;
     if conf.anti_spoof
-        && let Err(error) = anti_spoof::guard(netlink, port.index, address.addr())
+        && let Err(error) = anti_spoof::guard(netlink, port.index, address, mac)
     {
         // A node without the classifier still runs pods.
         static ONCE: Once = Once::new();

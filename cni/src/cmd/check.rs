@@ -21,6 +21,13 @@ pub fn check(attachment: &Attachment, conf: &NetConf) -> Result<(), CniError> {
             attachment.container_id
         ));
     };
+    if let Some(asked) = conf
+        .runtime_config
+        .address()
+        .filter(|asked| *asked != address)
+    {
+        return fail(format!("{address} is reserved, not {asked}"));
+    }
     if let Some(previous) = &conf.prev_result {
         let previous: CniResult =
             serde_json::from_value(previous.clone()).map_err(CniError::Decode)?;
@@ -55,8 +62,9 @@ pub fn check(attachment: &Attachment, conf: &NetConf) -> Result<(), CniError> {
     }
     let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len())
         .expect("the prefix length is the subnet's own");
+    let ends = (address, conf.mac_of(address.addr()));
     let missing = netns
-        .run(|| veth::missing(&attachment.ifname, address, conf.ipam.gateway()))
+        .run(|| veth::missing(&attachment.ifname, ends, conf.ipam.gateway()))
         .map_err(CniError::Namespace)??;
     missing.map_or(Ok(()), fail)
 }

@@ -218,7 +218,11 @@ impl Store {
             .and_then(|text| text.trim().parse().ok()))
     }
 
-    fn owner(&self, address: Ipv4Addr) -> Result<Option<Owner>, CniError> {
+    /// Who has `address`, as far as that was written.
+    ///
+    /// # Errors
+    /// [`CniError::Io`].
+    pub fn owner(&self, address: Ipv4Addr) -> Result<Option<Owner>, CniError> {
         Ok(self
             .read(&self.reservation(address))?
             .as_deref()

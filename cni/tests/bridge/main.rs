@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
+mod asked;
 mod bandwidth;
 mod harness;
 mod nftables;

@@ -99,7 +99,10 @@ fn part(conf: &NetConf) -> io::Result<Map<String, Value>> {
         return Err(io::ErrorKind::InvalidData.into());
     };
     own.retain(|key, _| !matches!(key.as_str(), "name" | "cniVersion" | "noMasquerade"));
-    own.insert("capabilities".to_owned(), json!({"bandwidth": true}));
+    own.insert(
+        "capabilities".to_owned(),
+        json!({"bandwidth": true, "ips": true, "mac": true}),
+    );
     Ok(own)
 }
 
