@@ -62,6 +62,26 @@ async fn legacy(cluster: &Cluster, service: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
+/// `port/protocol`, sorted, of both.
+async fn ports_of(cluster: &Cluster, service: &str) -> [Vec<String>; 2] {
+    let word = |port: Option<i32>, protocol: &Option<String>| {
+        let protocol = protocol.as_deref().unwrap_or_default();
+        format!("{}/{protocol}", port.unwrap_or_default())
+    };
+    let slices = slices(cluster, service).await;
+    let ports = slices.iter().flat_map(|slice| slice.ports.iter().flatten());
+    let mut sliced: Vec<String> = ports.map(|one| word(one.port, &one.protocol)).collect();
+    let endpoints: Option<Endpoints> = cluster.get_opt("default", service).await;
+    let subsets = endpoints.into_iter().flat_map(|one| one.subsets).flatten();
+    let ports = subsets.flat_map(|subset| subset.ports).flatten();
+    let mut legacy: Vec<String> = ports
+        .map(|one| word(Some(one.port), &one.protocol))
+        .collect();
+    sliced.sort();
+    legacy.sort();
+    [sliced, legacy]
+}
+
 fn pod(name: &str, labels: &Value, port: u16) -> Value {
     json!({"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": "n1", "containers": [
         {"name": "c", "image": "i", "ports": [{"name": "named", "containerPort": port}, {"name": "other", "containerPort": 3005}]}]}})
@@ -167,6 +187,36 @@ async fn two_hundred_services_soon_have_their_endpoints() {
             filled.count() == SERVICES
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ports_of_one_number_are_apart_by_protocol() {
+    let cluster = Cluster::start().await;
+    cluster.add_node("n1", "192.0.2.11").await;
+    cluster.run_agent();
+    let labels = json!({"one": "on"});
+    cluster
+        .create::<Pod>("default", pod("pod1", &labels, 3000))
+        .await;
+    let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "port": 80, "protocol": protocol, "targetPort": 3000});
+    let ports = |protocols: &[&str]| -> Value { protocols.iter().map(|one| port(one)).collect() };
+    let both = json!({"metadata": {"name": "both"}, "spec": {"selector": labels,
+        "publishNotReadyAddresses": true, "ports": ports(&["TCP", "UDP"])}});
+    cluster.create::<Service>("default", both).await;
+    for (protocols, expected) in [
+        (&["TCP", "UDP"][..], &["3000/TCP", "3000/UDP"][..]),
+        (&["UDP"], &["3000/UDP"]),
+        (&["TCP"], &["3000/TCP"]),
+    ] {
+        let change = json!({"spec": {"ports": ports(protocols)}});
+        cluster.merge::<Service>("default", "both", change).await;
+        cluster
+            .wait("ports of these protocols", || async {
+                let [sliced, legacy] = ports_of(&cluster, "both").await;
+                sliced == expected && legacy == expected
+            })
+            .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
