@@ -19,6 +19,7 @@ use crate::{
     connection::{Connection, Sent},
     dial::{Dialer, Io},
     error::{CallError, ExchangeError, SetupError},
+    lookup::Lookup,
 };
 
 /// Calls to one webhook at the same time; the others wait, and their deadlines do not. Half of what
@@ -40,6 +41,7 @@ pub(crate) struct Client {
     /// As the URL has it, with its port if that was written.
     host: String,
     address: (String, u16),
+    lookup: Lookup,
     server_name: ServerName<'static>,
     path: String,
     authorization: Option<HeaderValue>,
@@ -67,6 +69,7 @@ impl Client {
             target: config.target.clone(),
             host,
             address,
+            lookup: Lookup::new(),
             server_name,
             path: joined(&path),
             authorization: authorization(&config.credentials.authorization)?,
@@ -190,12 +193,13 @@ impl Client {
             Target::Service(service) => dialer.dial(service).await.map_err(ExchangeError::Dial)?,
             Target::Url(_) => {
                 let (host, port) = &self.address;
-                let at = (host.trim_matches(['[', ']']), *port);
-                let stream = TcpStream::connect(at).await;
-                let stream = stream.map_err(|source| ExchangeError::Connect {
+                let failed = |source| ExchangeError::Connect {
                     address: format!("{host}:{port}"),
                     source,
-                })?;
+                };
+                let host = host.trim_matches(['[', ']']);
+                let found = self.lookup.addresses(host, *port).await.map_err(failed)?;
+                let stream = TcpStream::connect(&*found).await.map_err(failed)?;
                 let _ = stream.set_nodelay(true);
                 Box::new(stream)
             }
@@ -224,14 +228,16 @@ fn of_url(url: &str) -> Option<(String, (String, u16), String)> {
     let authority = uri
         .authority()
         .filter(|_| uri.scheme_str() == Some("https"))?;
-    let address = (
-        authority.host().to_owned(),
-        authority.port_u16().unwrap_or(HTTPS),
-    );
     let host = authority
         .as_str()
         .rsplit_once('@')
         .map_or(authority.as_str(), |(_, host)| host);
+    // A port that is none is not the usual one: somebody else may listen there.
+    let port = match host.strip_prefix(authority.host())? {
+        "" | ":" => HTTPS,
+        port => port.strip_prefix(':')?.parse().ok()?,
+    };
+    let address = (authority.host().to_owned(), port);
     Some((host.to_owned(), address, uri.path().to_owned()))
 }
 
@@ -254,6 +260,8 @@ mod tests {
         assert_eq!(of("https://a.b/c"), all("a.b", "a.b", 443, "/c"));
         assert_eq!(of("https://a:8443"), all("a:8443", "a", 8443, "/"));
         assert_eq!(of("https://[::1]:1/x"), all("[::1]:1", "[::1]", 1, "/x"));
+        assert_eq!(of("https://a:/x"), all("a:", "a", 443, "/x"));
+        assert_eq!(of("https://a:99999/x"), None);
         assert_eq!(of("http://a"), None);
         assert_eq!(of("a b"), None);
     }

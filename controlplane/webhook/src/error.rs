@@ -81,6 +81,9 @@ pub enum SetupError {
     /// The machine's own authorities cannot be read.
     #[error("unable to load root certificates of this machine")]
     SystemRoots(#[source] io::Error),
+    /// It took too long.
+    #[error("context deadline exceeded")]
+    Deadline,
     /// TLS as such.
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),

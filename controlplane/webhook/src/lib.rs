@@ -11,6 +11,7 @@
 //! | [`error`] | why there is no answer, in upstream's words |
 //! | `words` | what failures are called |
 //! | `tls`, `own_authority` | whose certificates are believed |
+//! | `lookup` | the addresses of a host, without taking everybody's threads |
 //! | `connection` | one connection and one exchange on it |
 //! | `client` | the connections to one webhook |
 //! | `answer` | what is taken of an answer, and what is said of one that is no success |
@@ -33,6 +34,7 @@ pub mod config;
 mod connection;
 pub mod dial;
 pub mod error;
+mod lookup;
 mod own_authority;
 mod tls;
 pub mod webhooks;

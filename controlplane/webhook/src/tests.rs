@@ -190,6 +190,11 @@ async fn certificates_are_believed_as_in_go() {
             "tls: failed to verify certificate: x509: certificate is valid for a.b, not hook.ns.svc"
         )
     );
+    let address = ask(Identity::of(&["10.0.0.1"]), Behaviour::Echo, LONG).await;
+    assert!(
+        address.ends_with("certificate is valid for 10.0.0.1, not hook.ns.svc"),
+        "{address}"
+    );
     let old = ask(Identity::until(&[NAME], 2001), Behaviour::Echo, LONG).await;
     assert!(
         old.contains("x509: certificate has expired or is not yet valid: current time ")

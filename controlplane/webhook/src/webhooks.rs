@@ -66,7 +66,9 @@ impl Webhooks {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, CallError> {
-        let client = self.client(config).await.map_err(CallError::Setup)?;
+        let client = tokio::time::timeout(timeout, self.client(config)).await;
+        let client = client.unwrap_or(Err(SetupError::Deadline));
+        let client = client.map_err(CallError::Setup)?;
         client.post(&*self.dialer, body, timeout).await
     }
 

@@ -94,12 +94,12 @@ fn certificate(why: &CertificateError) -> String {
     }
 }
 
-/// `DnsName("a.b")`, as it is presented, without what stands around it.
+/// `DnsName("a.b")` or `IpAddress(::1)`, as it is presented, without what stands around it.
 fn dns(presented: &str) -> &str {
     let inner = presented
-        .split_once("(\"")
-        .and_then(|(_, rest)| rest.strip_suffix("\")"));
-    inner.unwrap_or(presented)
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(presented).trim_matches('"')
 }
 
 fn at(time: UnixTime) -> String {
