@@ -43,6 +43,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 4;
 /// And so many more wait for their turn. Each has a request or a watch behind it.
 const WAITING: usize = 128;
+/// Most bytes of what is told of a failure.
+const MOST_TOLD: usize = 4096;
 /// When one that found no place may try again.
 const RETRY_SECS: u32 = 1;
 
@@ -173,7 +175,9 @@ fn told(of: &str, wrong: &Wrong, at: usize, is_one: bool) -> String {
 }
 
 /// Upstream knows no better reason for what a webhook does.
-fn failure(message: String) -> Status {
+fn failure(mut message: String) -> Status {
+    // The webhook's words may be megabytes, and everybody who waited for it is told.
+    message.truncate(message.floor_char_boundary(MOST_TOLD));
     Status::new(500, Reason::Unknown, message)
 }
 

@@ -195,6 +195,15 @@ async fn what_a_webhook_does_wrong_is_told_as_upstream_tells_it() {
         let expect = format!("conversion webhook for example.org/v1, Kind=A{expect}");
         assert!(found.starts_with(&expect), "{found}\n{expect}");
     }
+    let long = |review: &Value| {
+        let mut answer = answered(review);
+        let message = "é".repeat(1 << 20);
+        answer["response"]["result"] = json!({"status": "Failure", "message": message});
+        answer
+    };
+    let found = converted(ReviewVersion::V1, vec![object("a")], long).await;
+    let told = found.unwrap_err().len();
+    assert!((4000..=super::MOST_TOLD).contains(&told), "{told}");
     let spoilt = |review: &Value| {
         let mut answer = answered(review);
         answer["response"]["convertedObjects"][1]["metadata"]["name"] = "c".into();
