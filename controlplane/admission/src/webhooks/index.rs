@@ -13,9 +13,11 @@ use std::{
     },
 };
 
+use coracle_api::meta;
 use coracle_registry::{
+    beside::Weight,
     resource::{Registry, Resource},
-    watch_cache::{KeyScope, Selection, Watcher},
+    watch_cache::{Entry, KeyScope, Selection, Watcher},
 };
 use coracle_store::Revision;
 use parking_lot::{Mutex, RwLock};
@@ -45,6 +47,8 @@ struct Kept {
     all: List,
     authentication: Arc<Authentication>,
     feed: Mutex<Feed>,
+    /// Of reading configurations: thousands of conditions may have to be compiled.
+    weight: Weight,
 }
 
 /// Webhooks, and whether there are any.
@@ -57,7 +61,15 @@ struct Feed {
     watcher: Watcher,
     manifests: Option<watch::Receiver<Arc<Loaded>>>,
     /// By the name of the configuration: what did not change is not compiled again.
-    known: HashMap<String, (Revision, Vec<Arc<Hook>>)>,
+    known: HashMap<String, Known>,
+}
+
+/// What was made of a configuration.
+struct Known {
+    revision: Revision,
+    uid: String,
+    generation: i64,
+    hooks: Vec<Arc<Hook>>,
 }
 
 impl Hooks {
@@ -77,6 +89,7 @@ impl Hooks {
                 manifests: told.manifests.as_ref().map(|source| source.subscribe()),
                 known: HashMap::new(),
             }),
+            weight: Weight::default(),
         };
         let mut feed = kept.feed.lock();
         kept.read_manifests(&mut feed);
@@ -158,7 +171,7 @@ impl Kept {
                 }
             }
         }
-        self.read(&mut feed);
+        self.weight.place(|| self.read(&mut feed));
     }
 
     fn read_manifests(&self, feed: &mut Feed) {
@@ -188,24 +201,36 @@ impl Kept {
         hooks
     }
 
+    /// Of a configuration as it is in the cache; `before` of what it was.
+    fn known(&self, entry: &Entry, before: Option<Known>) -> Known {
+        // What cannot be read has no webhooks.
+        let object = serde_json::from_slice(&entry.unmanaged()).unwrap_or_default();
+        let (uid, generation) = (meta::uid(&object), meta::generation(&object));
+        let is_same = |before: &Known| before.uid == uid && before.generation == generation;
+        let hooks = match before.filter(is_same) {
+            Some(before) => before.hooks,
+            None => self.read_one(&object).into_iter().map(Arc::new).collect(),
+        };
+        Known {
+            revision: entry.revision(),
+            uid: uid.to_owned(),
+            generation,
+            hooks,
+        }
+    }
+
     fn read(&self, feed: &mut Feed) {
         let (snapshot, all) = (self.resource.cache.snapshot(), everything());
         let mut before = std::mem::take(&mut feed.known);
         // The cache is in the order of names.
         let mut hooks = self.fixed.hooks.read().to_vec();
         for entry in snapshot.select(&all, &self.resource.prefix) {
-            let (name, revision) = (entry.name().to_owned(), entry.revision());
-            let own = match before.remove(&name) {
-                Some((known, own)) if known == revision => own,
-                _ => {
-                    // What cannot be read has no webhooks.
-                    let read = serde_json::from_slice(&entry.unmanaged());
-                    let read = read.map(|configuration| self.read_one(&configuration));
-                    read.unwrap_or_default().into_iter().map(Arc::new).collect()
-                }
+            let known = match before.remove(entry.name()) {
+                Some(known) if known.revision == entry.revision() => known,
+                old => self.known(entry, old),
             };
-            hooks.extend(own.iter().cloned());
-            feed.known.insert(name, (revision, own));
+            hooks.extend(known.hooks.iter().cloned());
+            feed.known.insert(entry.name().to_owned(), known);
         }
         self.all.set(hooks);
     }
