@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Call, create,
-    update::{check_name, check_name_if_any},
+    update::{check_name, check_name_if_any, is_missing},
 };
 use crate::reply::Reply;
 
@@ -45,11 +45,11 @@ pub(crate) async fn apply(call: &Call<'_>, part: Part) -> Result<Reply, Status> 
             .update(call.resource, &request, target, change)
             .await
         {
-            Err(status) if status.code == 404 && part == Part::Main => {}
+            Err(status) if status.code == 404 && part == Part::Main && is_missing(call).await? => {}
             other => return call.write_reply(other?, config.warnings),
         }
         match make(call, &manager, &config.object, options).await {
-            Err(status) if status.reason == Reason::AlreadyExists => {}
+            Err(status) if status.reason == Reason::AlreadyExists && !is_missing(call).await? => {}
             other => return call.write_reply(other?, config.warnings),
         }
     }

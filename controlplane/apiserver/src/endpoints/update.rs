@@ -48,11 +48,12 @@ pub(crate) async fn update(call: &Call<'_>, part: Part) -> Result<Reply, Status>
             Err(status)
                 if status.code == 404
                     && part == Part::Main
-                    && call.resource.info.create_on_update => {}
+                    && call.resource.info.create_on_update
+                    && is_missing(call).await? => {}
             other => return call.write_reply(other?, decoded.warnings),
         }
         match make(call, again()?, options, &manager).await {
-            Err(status) if status.reason == Reason::AlreadyExists => {}
+            Err(status) if status.reason == Reason::AlreadyExists && !is_missing(call).await? => {}
             other => return call.write_reply(other?, decoded.warnings),
         }
     }
@@ -82,6 +83,20 @@ fn versioned(call: &Call<'_>, object: Value) -> Result<Value, Status> {
         &call.info.name,
         errors,
     ))
+}
+
+/// Whether there is no such object. That there is none, or one already, may be
+/// what a webhook says, too: then it is its answer.
+pub(super) async fn is_missing(call: &Call<'_>) -> Result<bool, Status> {
+    let stored = call.resource.storing();
+    let namespace = match stored.is_namespaced() {
+        true => call.info.namespace.as_ref(),
+        false => "",
+    };
+    let key = stored.key(namespace, call.info.name.as_ref());
+    // The cache may be behind what the store has said.
+    let stored = call.server.store.fresh(&key).await?;
+    Ok(stored.is_none())
 }
 
 /// Makes what is not there, if the user may make it. What names a version or an identity was there

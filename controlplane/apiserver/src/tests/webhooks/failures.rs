@@ -314,3 +314,43 @@ async fn what_a_webhook_says_besides_its_answer_has_a_bound() {
     let bytes: usize = warnings.map(http::HeaderValue::len).sum();
     assert!((1..6000).contains(&bytes), "{bytes}");
 }
+
+/// What a webhook says is no reason to try something else.
+#[tokio::test]
+async fn a_denial_is_told_whatever_its_code() {
+    let (server, admin) = cluster().await;
+    let endpoints = "/api/v1/namespaces/default/endpoints";
+    let one =
+        |name: &str| json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": name}});
+    assert_eq!(admin.post(endpoints, one("there")).await.0, 201);
+    for (reason, code) in [("NotFound", 404), ("AlreadyExists", 409)] {
+        let status = json!({"code": code, "reason": reason, "message": "no"});
+        let hook = Hook::that(says(json!({"allowed": false, "status": status}))).await;
+        let rules = json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["endpoints"]}]);
+        let webhook = hook.webhook("a", json!({"rules": rules}));
+        let name = reason.to_lowercase();
+        configure(&server, &admin, VALIDATING, &name, &[webhook]).await;
+        let (there, new) = (format!("{endpoints}/there"), format!("{endpoints}/new"));
+        let mut changed = one("there");
+        changed["metadata"]["labels"] = json!({"a": "b"});
+        let (applied, made) = (changed.to_string(), one("new").to_string());
+        let apply = "application/apply-patch+yaml";
+        let by = |path: &str| format!("{path}?fieldManager=m");
+        for answer in [
+            admin.put(&there, changed).await,
+            admin.put(&new, one("new")).await,
+            admin.send("PATCH", &by(&there), apply, applied).await,
+            admin.send("PATCH", &by(&new), apply, made).await,
+        ] {
+            let said = (answer.0, answer.1["message"].as_str().unwrap_or_default());
+            let expect = "admission webhook \"a.example.org\" denied the request: no";
+            assert_eq!(said, (code, expect), "{reason}");
+        }
+        assert_eq!(hook.asked().len(), 4, "{reason}");
+        admin
+            .delete(&format!("{VALIDATING}/{name}"), json!({}))
+            .await;
+        server.state.store.cache.catch_up().await.unwrap();
+    }
+}
