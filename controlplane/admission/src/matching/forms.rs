@@ -13,7 +13,7 @@ use coracle_api::{
     decode::{self, ContentType, FieldValidation},
     meta,
     resource::Gvk,
-    schema::{Schema, Structural},
+    schema::{self, Schema, Structural},
     status::Status,
 };
 use coracle_registry::{resource::Resource, scale, strategy::Subresource};
@@ -143,11 +143,14 @@ impl Forms {
             None => self.own.as_ref(),
         };
         let as_kind = as_kind.filter(|_| self.is_own);
-        let schema = match self.is_renamed(invocation) {
+        if as_kind.is_none() && schema::table().by_gvk(kind).is_none() {
+            return undescribed(object, kind);
+        }
+        let along = match self.is_renamed(invocation) {
             true => Some(&*ANYTHING),
             false => as_kind.and_then(|one| one.schema.as_ref()),
         };
-        let decoded = match schema {
+        let decoded = match along {
             Some(schema) => decode::decode_along(schema, &body, json, kind, unknown)?,
             None => decode::decode(&body, json, kind, unknown)?,
         };
@@ -199,6 +202,17 @@ impl Forms {
         self.remember(back.clone(), object);
         Ok(back)
     }
+}
+
+/// Options of a stream, which nobody sends as an object: whoever goes by them takes what he knows.
+fn undescribed(object: &Value, kind: &Gvk) -> Result<Value, Status> {
+    let is = |field: &str, text: &str| object[field] == text;
+    if is("kind", &kind.kind) && is("apiVersion", &kind.api_version()) {
+        return Ok(object.clone());
+    }
+    let wanted = &kind.kind;
+    let why = format!("the object provided is unrecognized (must be of type {wanted})");
+    Err(Status::bad_request(why))
 }
 
 /// Keeps what no plugin may touch: who owns which field.

@@ -118,3 +118,33 @@ async fn what_a_running_pod_has_stays_whatever_a_webhook_says() {
         "{why}"
     );
 }
+
+#[tokio::test]
+async fn the_options_of_a_stream_may_be_changed_and_stay_what_they_are() {
+    for (change, expect) in [
+        (
+            json!({"path": "/command", "value": ["other"]}),
+            json!(["other"]),
+        ),
+        (json!({"path": "/kind", "value": "Secret"}), Value::Null),
+    ] {
+        let cluster = cluster().await;
+        let (server, admin) = &cluster;
+        assert_eq!(admin.post(PODS, pod("p")).await.0, 201);
+        let mut operation = change;
+        operation["op"] = "add".into();
+        let _hook = patching(&cluster, ("CONNECT", "pods/exec"), json!([operation])).await;
+        let seeing = Hook::allowing().await;
+        let rules = json!([{"operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods/exec"]}]);
+        let webhook = seeing.webhook("v", json!({"rules": rules}));
+        configure(server, admin, VALIDATING, "v", &[webhook]).await;
+        let path = format!("{PODS}/p/exec?command=sh&stdout=true");
+        let (code, answer) = admin.post(&path, json!({})).await;
+        let seen = seeing.asked();
+        let command = seen.first().map(|asked| asked["object"]["command"].clone());
+        assert_eq!(command.unwrap_or_default(), expect, "{answer}");
+        // The pod is on no node; what is of another kind is not taken.
+        assert_eq!(code == 500, expect.is_null(), "{answer}");
+    }
+}
