@@ -230,8 +230,8 @@ impl Limits {
             .ok_or_else(too_many)
     }
 
-    /// A seat for a request that takes longer than those for whom there are seats; `None` if there is
-    /// none: it keeps what it has.
+    /// A seat for a request that takes longer than those for whom there are seats; `None` if none
+    /// is left: it keeps what it has.
     pub(crate) fn slow_seat(&self, requester: Requester) -> Option<Seat> {
         let share = match requester.rank {
             Rank::Other => &self.slow,
