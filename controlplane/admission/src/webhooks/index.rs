@@ -15,7 +15,7 @@ use std::{
 
 use coracle_api::meta;
 use coracle_registry::{
-    beside::Weight,
+    beside::beside,
     resource::{Registry, Resource},
     watch_cache::{Entry, KeyScope, Selection, Watcher},
 };
@@ -47,8 +47,6 @@ struct Kept {
     all: List,
     authentication: Arc<Authentication>,
     feed: Mutex<Feed>,
-    /// Of reading configurations: thousands of conditions may have to be compiled.
-    weight: Weight,
 }
 
 /// Webhooks, and whether there are any.
@@ -89,7 +87,6 @@ impl Hooks {
                 manifests: told.manifests.as_ref().map(|source| source.subscribe()),
                 known: HashMap::new(),
             }),
-            weight: Weight::default(),
         };
         let mut feed = kept.feed.lock();
         kept.read_manifests(&mut feed);
@@ -171,7 +168,8 @@ impl Kept {
                 }
             }
         }
-        self.weight.place(|| self.read(&mut feed));
+        // Thousands of conditions may have to be compiled.
+        beside(|| self.read(&mut feed));
     }
 
     fn read_manifests(&self, feed: &mut Feed) {
