@@ -15,7 +15,11 @@ use coracle_cni::{
 };
 use coracle_netfilter::{
     iptables::{Iptables, IptablesError, untracked},
-    nftables::{self, network, node, policies, services},
+    nftables::{
+        self,
+        node::{self, network},
+        policies, services,
+    },
 };
 use coracle_telemetry::ErrorChain;
 

@@ -15,7 +15,7 @@ use rtnetlink::{
 
 use crate::{
     bridged::{self, Bridged},
-    conf::NetConf,
+    conf::{NetConf, StaticMac},
     error::CniError,
     netlink::{Link, Netlink, Request, address_message},
     sysctl,
@@ -29,6 +29,13 @@ const DEFAULT_MTU: u32 = 1500;
 pub fn mac(address: Ipv4Addr) -> [u8; 6] {
     let [a, b, c, d] = address.octets();
     [0x0a, 0x58, a, b, c, d]
+}
+
+/// The MAC address of the pod that has `address`: the one that is asked for, or that one.
+#[must_use]
+pub fn mac_of(conf: &NetConf, address: Ipv4Addr) -> [u8; 6] {
+    let asked = conf.runtime_config.mac.map(StaticMac::octets);
+    asked.unwrap_or_else(|| mac(address))
 }
 
 /// The MTU of `conf`.

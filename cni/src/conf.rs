@@ -12,7 +12,7 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 pub use self::asked::{StaticIp, StaticMac};
-use crate::{bridge, error::CniError};
+use crate::error::CniError;
 
 /// Specification versions that this plugin speaks, oldest first.
 pub const VERSIONS: [&str; 4] = ["0.4.0", "1.0.0", "1.1.0", "0.3.1"];
@@ -247,15 +247,6 @@ impl NetConf {
             ));
         }
         Ok(())
-    }
-}
-
-impl NetConf {
-    /// The MAC address of the pod that has `address`.
-    #[must_use]
-    pub fn mac_of(&self, address: Ipv4Addr) -> [u8; 6] {
-        let asked = self.runtime_config.mac.map(StaticMac::octets);
-        asked.unwrap_or_else(|| bridge::mac(address))
     }
 }
 

@@ -6,7 +6,7 @@ use coracle_netfilter::{
     engine::EngineError,
     iptables::{self, Iptables, IptablesError},
     masquerade::Masquerade,
-    nftables::{network, node},
+    nftables::node::{self, network},
 };
 
 use crate::{

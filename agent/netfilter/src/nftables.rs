@@ -11,7 +11,7 @@
 //! | `beside` | what stays in iptables' tables beside one of these |
 //! | [`services`] | the engine for Services |
 //! | [`node`] | the engine for host ports, masquerade and the overlay |
-//! | [`network`] | the table of a network whose plugin somebody else executes |
+//! | [`node::network`] | the table of a network whose plugin somebody else executes |
 //! | [`untracked`] | the engine for what is no connection to the kernel |
 //! | [`policies`] | what keeps the kernel equal to the plan for policies |
 //!
@@ -23,7 +23,6 @@ mod beside;
 mod expression;
 mod kept;
 mod kernel;
-pub mod network;
 pub mod node;
 pub mod policies;
 mod rule;

@@ -49,7 +49,7 @@ pub fn add_to(
     let address = ipam::reserve(conf, &attachment.owner())?;
     let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len())
         .expect("the prefix length is the subnet's own");
-    let mac = conf.mac_of(address.addr());
+    let mac = bridge::mac_of(conf, address.addr());
     let host_name = veth::host_name(&attachment.container_id, &attachment.ifname);
     let attached = attach(
         &mut netlink,

@@ -62,7 +62,7 @@ pub fn check(attachment: &Attachment, conf: &NetConf) -> Result<(), CniError> {
     }
     let address = Ipv4Net::new(address, conf.ipam.subnet.prefix_len())
         .expect("the prefix length is the subnet's own");
-    let ends = (address, conf.mac_of(address.addr()));
+    let ends = (address, bridge::mac_of(conf, address.addr()));
     let missing = netns
         .run(|| veth::missing(&attachment.ifname, ends, conf.ipam.gateway()))
         .map_err(CniError::Namespace)??;

@@ -61,7 +61,7 @@ impl From<StaticIp> for String {
 pub struct StaticMac([u8; 6]);
 
 impl StaticMac {
-    pub(super) fn octets(self) -> [u8; 6] {
+    pub(crate) fn octets(self) -> [u8; 6] {
         self.0
     }
 }
@@ -162,6 +162,7 @@ fn refusal_of_mac(asked: StaticMac) -> Option<String> {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::StaticMac;
     use crate::NetConf;
 
     fn parse(asked: Value) -> Result<NetConf, (u32, String)> {
@@ -181,16 +182,18 @@ mod tests {
             let conf = parse(json!({"ips": [text], "mac": "C2:11:22:33:44:55"})).unwrap();
             let address = conf.runtime_config.address().unwrap();
             assert_eq!(address.to_string(), "10.1.2.42");
-            assert_eq!(conf.mac_of(address), [0xc2, 0x11, 0x22, 0x33, 0x44, 0x55]);
+            let mac = conf.runtime_config.mac.map(StaticMac::octets);
+            assert_eq!(mac, Some([0xc2, 0x11, 0x22, 0x33, 0x44, 0x55]));
             // As it is remembered.
             let again = serde_json::to_vec(&conf).unwrap();
             assert_eq!(NetConf::parse(&again).unwrap(), conf);
         }
         let conf = parse(json!({"mac": "02-00-00-00-00-01", "ips": []})).unwrap();
-        assert_eq!(conf.mac_of([10, 1, 2, 3].into()), [2, 0, 0, 0, 0, 1]);
+        let mac = conf.runtime_config.mac.map(StaticMac::octets);
+        assert_eq!(mac, Some([2, 0, 0, 0, 0, 1]));
         assert_eq!(conf.runtime_config.address(), None);
         let conf = parse(json!({})).unwrap();
-        assert_eq!(conf.mac_of([10, 1, 2, 3].into()), [0x0a, 0x58, 10, 1, 2, 3]);
+        assert_eq!(conf.runtime_config.mac, None);
     }
 
     #[test]

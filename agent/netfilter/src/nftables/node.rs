@@ -13,8 +13,9 @@
 //! overlay. Both tables are listed and compared with the plan whenever that changes: they have a
 //! few hundred elements at most. IPv4 only, as the pods' network.
 
-pub(super) mod elements;
-pub(super) mod layout;
+mod elements;
+mod layout;
+pub mod network;
 
 use coracle_telemetry::ErrorChain;
 
@@ -22,7 +23,6 @@ use self::layout::{GUARD, TABLE};
 use super::{
     beside::{Beside, Iptabled},
     kernel::{self, CommitError},
-    network,
     table::Table,
     transition::{Wanted, transition},
     whole::{Whole, WholeError},

@@ -77,7 +77,7 @@ fn add_host_ports(plan: &NodePlan, all: &mut Elements) {
 }
 
 /// Those of [`super::layout::destinations`].
-pub(in crate::nftables) fn add_masquerade(masquerade: &Masquerade, all: &mut Elements) {
+pub(super) fn add_masquerade(masquerade: &Masquerade, all: &mut Elements) {
     let IpNet::V4(subnet) = masquerade.subnet.trunc() else {
         return;
     };

@@ -42,7 +42,7 @@ pub(super) mod name {
 
 /// After whoever else has an opinion on what leaves, as a rule at the end of a chain of iptables
 /// would.
-pub(in crate::nftables) const AFTER_ALL: i32 = 105;
+pub(super) const AFTER_ALL: i32 = 105;
 
 const UDP: u8 = 17;
 const SENDER_AND_PORT: &[Type] = &[Type::Ipv4, Type::Port];
@@ -104,7 +104,7 @@ fn ranges(name: &str, key: &'static [Type]) -> Set {
 }
 
 /// Whose addresses are seen where.
-pub(in crate::nftables) fn destinations() -> Vec<Set> {
+pub(super) fn destinations() -> Vec<Set> {
     vec![ranges(name::ITSELF, PAIR), ranges(name::OUTGOING, PAIR)]
 }
 
@@ -124,7 +124,7 @@ fn outgoing() -> Vec<Rule> {
 }
 
 /// What goes elsewhere than [`destinations`] say is sent under the node's address.
-pub(in crate::nftables) fn masquerade() -> Vec<Rule> {
+pub(super) fn masquerade() -> Vec<Rule> {
     vec![
         when(within(name::ITSELF), Verdict::Return),
         [within(name::OUTGOING), vec![Expression::Masquerade]].concat(),

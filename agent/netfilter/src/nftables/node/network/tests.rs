@@ -103,7 +103,7 @@ fn an_agent_takes_its_own_network_over_from_the_program() {
         let tables = nft("list tables");
         assert!(!tables.contains(&*table_of("coracle").name), "{tables}");
         assert!(tables.contains(&*table_of("other").name), "{tables}");
-        assert!(super::super::node::is_there().unwrap());
+        assert!(crate::nftables::node::is_there().unwrap());
         // Its own change is counted.
         assert!(!agent.is_disturbed() && !agent.reconcile(&plan).unwrap());
     });

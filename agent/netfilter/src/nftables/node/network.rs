@@ -1,5 +1,5 @@
 //! The table of a network whose plugin is executed by somebody else: what its pods send out of the
-//! cluster. An agent's own network is in the node's table: see [`super::node`].
+//! cluster. An agent's own network is in the node's table: see [`super`].
 //!
 //! ```text
 //! postrouting -> itself: source . destination: leave alone; outgoing: source . any: masquerade
@@ -12,12 +12,14 @@ use std::{borrow::Cow, io};
 use coracle_telemetry::ErrorChain;
 
 use super::{
-    beside::{Beside, Iptabled},
-    kernel,
-    node::{elements, layout},
-    table::{Chain, Hook, Kind, Layout, Table},
-    transition::Elements,
-    whole::{Whole, WholeError},
+    super::{
+        beside::{Beside, Iptabled},
+        kernel,
+        table::{Chain, Hook, Kind, Layout, Table},
+        transition::Elements,
+        whole::{Whole, WholeError},
+    },
+    elements, layout,
 };
 use crate::{
     generation::Generation,
