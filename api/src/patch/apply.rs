@@ -7,20 +7,28 @@
 //!
 //! What kubectl applied on its own side before, as its annotation says, is not in its way.
 //!
-//! Not here: conversion between versions (one version of each kind is served).
+//! Managers may own fields in other versions of the kind: see [`versions`].
 //!
 //! Source: `sigs.k8s.io/structured-merge-diff/v6/merge/update.go`,
 //! `k8s.io/apimachinery/pkg/util/managedfields`.
 
+mod manager;
 mod managers;
+mod others;
+mod prune;
 mod set;
 mod typed;
+pub mod versions;
 
 use serde_json::Value;
 
 use self::{
-    managers::{Manager, Managers},
+    manager::Manager,
+    managers::Managers,
+    others::Others,
+    prune::Applier,
     set::Set,
+    versions::{OneVersion, Versions},
 };
 use crate::{
     meta,
@@ -72,9 +80,25 @@ pub fn apply(
     writer: Writer<'_>,
     force: bool,
 ) -> Result<Value, Status> {
+    apply_across(&OneVersion, schema, (live, config), writer, force)
+}
+
+/// The same for a kind whose managers may own fields in other versions of it. `objects` are the
+/// live one and what is applied.
+///
+/// # Errors
+/// As [`apply`], and what `versions` says.
+pub fn apply_across(
+    versions: &impl Versions,
+    schema: &Schema,
+    objects: (Option<&Value>, &Value),
+    writer: Writer<'_>,
+    force: bool,
+) -> Result<Value, Status> {
+    let how = (writer, force);
     match schema {
-        Schema::BuiltIn(ty) => apply_along(TypeRef::of(*ty), live, config, writer, force),
-        Schema::Structural(schema) => apply_along(NodeRef::of(schema), live, config, writer, force),
+        Schema::BuiltIn(ty) => apply_along(TypeRef::of(*ty), objects, how, versions),
+        Schema::Structural(schema) => apply_along(NodeRef::of(schema), objects, how, versions),
     }
 }
 
@@ -108,10 +132,9 @@ fn merge_along(root: impl Typed, live: &Value, config: &Value) -> Result<Value, 
 
 fn apply_along(
     root: impl Typed,
-    live: Option<&Value>,
-    config: &Value,
-    writer: Writer<'_>,
-    force: bool,
+    (live, config): (Option<&Value>, &Value),
+    (writer, force): (Writer<'_>, bool),
+    versions: &impl Versions,
 ) -> Result<Value, Status> {
     let given = meta::get_array(config, &["metadata", "managedFields"]);
     if !given.is_empty() {
@@ -125,15 +148,26 @@ fn apply_along(
     let me = Manager::applier(writer);
     let before = managers.set_of(&me);
     let named = typed::to_set(config, shape);
-    let mut merged = match live {
+    let last_version = managers.version_of(&me).map(ToOwned::to_owned);
+    let last_version = last_version.as_deref().unwrap_or(writer.api_version);
+    let merged = match live {
         Some(live) => typed::merge(without_managed_fields(live), config, shape),
         None => config.clone(),
     };
-    let mut owned = managers.union_of_others(&me);
-    owned.merge(&named);
-    typed::remove_unowned(&mut merged, shape, &before, &owned);
+    let applier = Applier {
+        me: &me,
+        named: &named,
+        last: (&before, last_version),
+    };
+    let mut merged = match prune::pruned(&merged, root, &managers, &applier, versions)? {
+        Some(pruned) => pruned,
+        None => without_unowned(merged, root, &managers, &applier),
+    };
+    let in_versions = managers.versions_of_others(&me, writer.api_version);
+    let others = Others::of(in_versions, root, (live, &merged), versions)?;
+    managers.forget_gone(&me, &others);
     if let Some(live) = live {
-        let conflicts = managers.conflicts(&me, &named, live, &merged, shape);
+        let conflicts = managers.conflicts((&me, &named), (live, &merged), shape, &others);
         let last = last_applied(live, writer).filter(|_| !force && !conflicts.is_empty());
         let inherited = |conflict: &Conflict| {
             last.as_ref()
@@ -146,11 +180,12 @@ fn apply_along(
         managers.take(&inherited);
         managers.take(&refused);
     }
-    managers.keep_existing(&typed::to_set(&merged, shape));
+    managers.keep_existing(&typed::to_set(&merged, shape), &others);
     let owned = stripped(named);
     // If so, the time stays too, and nothing is left to write.
-    let unchanged =
-        owned == before && live.is_some_and(|live| without_managed_fields(live) == merged);
+    let unchanged = owned == before
+        && last_version == writer.api_version
+        && live.is_some_and(|live| without_managed_fields(live) == merged);
     managers.put(
         me,
         owned,
@@ -159,6 +194,19 @@ fn apply_along(
     );
     managers.write(&mut merged);
     Ok(merged)
+}
+
+/// Without what its applier named the last time and nobody names now.
+fn without_unowned(
+    mut merged: Value,
+    root: impl Typed,
+    managers: &Managers,
+    applier: &Applier<'_>,
+) -> Value {
+    let mut owned = managers.union_of_others(applier.me);
+    owned.merge(applier.named);
+    typed::remove_unowned(&mut merged, root.shape(), applier.last.0, &owned);
+    merged
 }
 
 /// What client-side apply wrote last, if it is kubectl that now applies here: those fields are its
@@ -173,13 +221,33 @@ fn last_applied(live: &Value, writer: Writer<'_>) -> Option<Value> {
 /// Tracks a write that is no apply: what `new` has otherwise than `old` becomes the writer's. Sets
 /// `managedFields` of `new`.
 pub fn track(schema: &Schema, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
+    // Nothing is converted, so nothing fails.
+    let _ = track_across(&OneVersion, schema, (old, new), writer);
+}
+
+/// The same for a kind whose managers may own fields in other versions of it. `change` is the
+/// object as it was and as it is to be.
+///
+/// # Errors
+/// What `versions` says: `new` is as it was then.
+pub fn track_across(
+    versions: &impl Versions,
+    schema: &Schema,
+    change: (Option<&Value>, &mut Value),
+    writer: Writer<'_>,
+) -> Result<(), Status> {
     match schema {
-        Schema::BuiltIn(ty) => track_along(TypeRef::of(*ty), old, new, writer),
-        Schema::Structural(schema) => track_along(NodeRef::of(schema), old, new, writer),
+        Schema::BuiltIn(ty) => track_along(TypeRef::of(*ty), change, writer, versions),
+        Schema::Structural(schema) => track_along(NodeRef::of(schema), change, writer, versions),
     }
 }
 
-fn track_along(root: impl Typed, old: Option<&Value>, new: &mut Value, writer: Writer<'_>) {
+fn track_along(
+    root: impl Typed,
+    (old, new): (Option<&Value>, &mut Value),
+    writer: Writer<'_>,
+    versions: &impl Versions,
+) -> Result<(), Status> {
     let shape = root.shape();
     let given = meta::get_array(new, &["metadata", "managedFields"]);
     // One empty entry is how a client resets the list.
@@ -195,15 +263,19 @@ fn track_along(root: impl Typed, old: Option<&Value>, new: &mut Value, writer: W
         Some(old) => typed::changed(&all, old, new, shape),
         None => all.clone(),
     };
-    managers.lose(&me, &changed);
+    let in_versions = managers.versions_of_others(&me, writer.api_version);
+    let others = Others::of(in_versions, root, (old, &*new), versions)?;
+    managers.forget_gone(&me, &others);
+    managers.lose(&me, &changed, &others);
     let changed = stripped(changed);
     if !changed.is_empty() {
         let mut mine = managers.set_of(&me);
         mine.merge(&changed);
         managers.put(me, mine, Some(writer.time), writer.api_version);
     }
-    managers.keep_existing(&all);
+    managers.keep_existing(&all, &others);
     managers.write(new);
+    Ok(())
 }
 
 fn without_managed_fields(object: &Value) -> Value {

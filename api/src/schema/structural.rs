@@ -15,7 +15,7 @@ mod read;
 use std::sync::{Arc, OnceLock};
 
 use coracle_structural::{Violation, Violations, Wrong};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use self::{
     node_ref::{Keys, NodeRef},
@@ -153,6 +153,11 @@ impl Structural {
             errors.extend(field_errors(values.validate_lists(new)));
         }
         errors
+    }
+
+    /// Calls `visit` with the path of each object within that says what it is, and with itself.
+    pub fn each_embedded(&self, object: &Value, visit: &mut dyn FnMut(&str, &Map<String, Value>)) {
+        self.values().each_embedded(object, visit);
     }
 
     /// Made when it is first asked: many kinds are served that nobody writes.

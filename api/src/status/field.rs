@@ -261,6 +261,14 @@ impl FieldErrors {
         self.tolerate(others.tolerated);
     }
 
+    /// Takes over what another validation found of the object at a path.
+    pub fn extend_at(&mut self, at: &str, others: Self) {
+        for FieldError { kind, path, body } in others.told {
+            self.add(kind, format!("{at}.{path}"), || body);
+        }
+        self.more += others.more;
+    }
+
     /// Takes over what another validation found, which is no reason to refuse: its writer is
     /// warned.
     pub fn tolerate_all(&mut self, others: Self) {

@@ -1,6 +1,6 @@
 //! Objects within objects: `x-kubernetes-embedded-resource`.
 //!
-//! Not here: their metadata, which decoding has brought in form.
+//! Not here: how kinds may be called, and their metadata, which decoding has brought in form.
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta/validation.go` at v1.37.
 
@@ -16,30 +16,40 @@ impl Schema {
     #[must_use]
     pub fn validate_embedded(&self, object: &Value) -> Violations {
         let mut found = Violations::default();
-        self.root.check_embedded(object, "", &mut found);
+        self.each_embedded(object, &mut |path, map| check_types(map, path, &mut found));
         found
+    }
+
+    /// Calls `visit` with the path of each object within, and with itself.
+    pub fn each_embedded(&self, object: &Value, visit: &mut dyn FnMut(&str, &Map<String, Value>)) {
+        self.root.each_embedded(object, "", visit);
     }
 }
 
 impl Node {
-    fn check_embedded(&self, value: &Value, path: &str, found: &mut Violations) {
+    fn each_embedded(
+        &self,
+        value: &Value,
+        path: &str,
+        visit: &mut dyn FnMut(&str, &Map<String, Value>),
+    ) {
         match value {
             Value::Object(map) => {
                 if self.is_embedded {
-                    check_types(map, path, found);
+                    visit(path, map);
                 }
                 for (name, value) in map {
                     if let Some(node) = self.properties.get(name) {
-                        node.check_embedded(value, &child(path, name), found);
+                        node.each_embedded(value, &child(path, name), visit);
                     } else if let Additional::Of(node) = &self.additional {
-                        node.check_embedded(value, &format!("{path}[{name}]"), found);
+                        node.each_embedded(value, &format!("{path}[{name}]"), visit);
                     }
                 }
             }
             Value::Array(list) => {
                 let Some(items) = &self.items else { return };
                 for (at, item) in list.iter().enumerate() {
-                    items.check_embedded(item, &format!("{path}[{at}]"), found);
+                    items.each_embedded(item, &format!("{path}[{at}]"), visit);
                 }
             }
             _ => {}
@@ -50,20 +60,15 @@ impl Node {
 fn check_types(map: &Map<String, Value>, path: &str, found: &mut Violations) {
     for name in ["apiVersion", "kind"] {
         let path = child(path, name);
-        let what = match map.get(name) {
-            None => {
-                found.required(&path, "must not be empty");
-                continue;
-            }
-            Some(Value::String(text)) if text.is_empty() => "must not be empty",
+        match map.get(name) {
+            None => found.required(&path, ""),
+            Some(Value::String(text)) if text.is_empty() => found.required(&path, ""),
             Some(Value::String(text)) if name == "apiVersion" && text.matches('/').count() > 1 => {
                 let what = format!("unexpected GroupVersion string: {text}");
                 found.invalid(&path, &map[name], what);
-                continue;
             }
-            Some(Value::String(_)) => continue,
-            Some(_) => "must be a string",
-        };
-        found.invalid(&path, &map[name], what);
+            Some(Value::String(_)) => {}
+            Some(other) => found.invalid(&path, other, "must be a string"),
+        }
     }
 }

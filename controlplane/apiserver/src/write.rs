@@ -102,6 +102,7 @@ impl State {
             match written {
                 Ok(Some(written)) => return Ok(written),
                 Ok(None) => {}
+                Err(_) if update.convert().await => {}
                 Err(status) if status.code < 500 && update.refresh().await? => {}
                 Err(status) => return Err(status),
             }

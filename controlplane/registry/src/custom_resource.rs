@@ -16,6 +16,7 @@
 //! `pkg/registry/customresource/tableconvertor` at v1.37.
 
 mod cell;
+mod embedded;
 
 use std::sync::{Arc, OnceLock};
 
@@ -107,12 +108,7 @@ impl CustomResource {
         cache: &WatchCache,
         caller: Option<Arc<dyn CallConverter>>,
     ) -> Result<Vec<Arc<Resource>>, WatchCacheError> {
-        let Self {
-            info,
-            storage,
-            others,
-            ..
-        } = &self;
+        let (info, storage, others) = (&self.info, &self.storage, &self.others);
         let stored = storage.version(info);
         let fields = self.versions().flat_map(CustomResourceVersion::fields);
         let mut indexed: Vec<Text> = fields.collect();
@@ -146,9 +142,14 @@ impl CustomResource {
     ) -> Vec<Arc<Resource>> {
         let (info, stored) = (&self.info, self.storage.version(&self.info));
         let served = self.versions().filter(|version| version.served);
+        let versions: Arc<[Version]> = self.versions().map(|one| one.version(info)).collect();
+        let managed = |resource| Resource {
+            versions: Some(Arc::clone(&versions)),
+            ..resource
+        };
         let Some(converter) = self.converter(caller) else {
-            let resources = served.map(|version| version.resource(info, &stored, cache));
-            return resources.map(Arc::new).collect();
+            let resource = |version| CustomResourceVersion::resource(version, info, &stored, cache);
+            return served.map(resource).map(managed).map(Arc::new).collect();
         };
         let as_itself =
             |version: &CustomResourceVersion| version.resource(info, &version.version(info), cache);
@@ -160,7 +161,7 @@ impl CustomResource {
             Arc::new(Resource {
                 converted: Some(Arc::new(converted)),
                 as_stored: Arc::clone(&as_stored),
-                ..as_itself(version)
+                ..managed(as_itself(version))
             })
         };
         served.map(converted).collect()
@@ -168,14 +169,10 @@ impl CustomResource {
 
     fn converter(&self, caller: Option<Arc<dyn CallConverter>>) -> Option<Arc<Converter>> {
         let conversion = self.conversion.as_ref()?;
-        let names = self
-            .versions()
-            .map(|version| version.version(&self.info).api_version);
-        Some(Arc::new(Converter::new(
-            caller?,
-            conversion.review,
-            names.collect(),
-        )))
+        let names = self.versions();
+        let names = names.map(|one| one.version(&self.info).api_version);
+        let (review, names) = (conversion.review, names.collect());
+        Some(Arc::new(Converter::new(caller?, review, names)))
     }
 
     fn versions(&self) -> impl Iterator<Item = &CustomResourceVersion> {
@@ -224,6 +221,7 @@ impl CustomResourceVersion {
             view: None,
             projected: None,
             converted: None,
+            versions: None,
             as_stored: Arc::default(),
             stored_as: (own.api_version != stored.api_version).then(|| StorageVersion {
                 own,
@@ -303,8 +301,10 @@ impl CustomResourceStrategy {
         rules.as_ref()
     }
 
-    /// With what breaks rules in CEL, which are about objects of the right form alone.
+    /// With what is wrong with objects within, and what breaks rules in CEL, which are about
+    /// objects of the right form alone.
     fn ruled(&self, mut errors: FieldErrors, new: &Value, old: Option<&Value>) -> FieldErrors {
+        errors.extend(embedded::validate(&self.schema, new));
         let Some(rules) = self.rules() else {
             return errors;
         };

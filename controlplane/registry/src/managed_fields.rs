@@ -6,16 +6,22 @@
 //! object that was not tracked is from its first apply on; what it has then belongs to
 //! `before-first-apply`, as upstream has it for objects it did not track.
 //!
+//! Of a kind of several versions, managers may own fields in each ([`versions`]).
+//!
 //! Source: `k8s.io/apimachinery/pkg/util/managedfields/internal/{skipnonapplied,fieldmanager}.go`
 //! at v1.37.
 
+mod versions;
+
 use coracle_api::{
     meta,
-    patch::apply::{Writer, apply, track},
+    patch::apply::{Writer, apply_across, track, track_across},
     status::Status,
 };
+use parking_lot::Mutex;
 use serde_json::Value;
 
+use self::versions::{InVersions, Memory};
 use super::{object_meta::metadata_mut, part::Part, resource::Resource, strategy::Subresource};
 
 const FIELD: &str = "managedFields";
@@ -40,6 +46,7 @@ pub struct FieldManager {
     time: String,
     is_apply: bool,
     is_component: bool,
+    memory: Mutex<Memory>,
 }
 
 impl FieldManager {
@@ -52,6 +59,7 @@ impl FieldManager {
             time: meta::now(),
             is_apply: false,
             is_component,
+            memory: Mutex::default(),
         }
     }
 
@@ -105,7 +113,24 @@ impl FieldManager {
         }
     }
 
+    /// Converts the object to the version of a manager, if that is why something has failed; then
+    /// it is to be tried again.
+    pub async fn convert(&self, resource: &Resource) -> bool {
+        versions::convert(&self.memory, resource).await
+    }
+
+    fn versions<'a>(&'a self, resource: &'a Resource) -> InVersions<'a> {
+        InVersions {
+            resource,
+            memory: &self.memory,
+            is_lenient: !self.is_apply,
+        }
+    }
+
     /// Sets the managers of a changed object. `given` is the list as the client sent it.
+    ///
+    /// # Errors
+    /// Something is to be [converted](Self::convert) first.
     pub fn update(
         &self,
         resource: &Resource,
@@ -113,10 +138,11 @@ impl FieldManager {
         new: &mut Value,
         given: Option<Value>,
         old: &Value,
-    ) {
+    ) -> Result<(), Status> {
         let given = given.filter(|list| list.as_array().is_some_and(|list| !list.is_empty()));
         if self.is_apply {
-            return set(new, given);
+            set(new, given);
+            return Ok(());
         }
         let present = old["metadata"].get(FIELD).filter(|list| list.is_array());
         let is_quiet = self.is_component && (part != Part::Main || HOT.contains(&kind(resource)));
@@ -126,21 +152,20 @@ impl FieldManager {
             .as_ref()
             .filter(|_| !is_quiet && (present.is_some() || given.is_some()));
         let Some(schema) = schema else {
-            return set(new, present.cloned());
+            set(new, present.cloned());
+            return Ok(());
         };
         set(new, given);
-        track(
-            schema,
-            Some(old),
-            new,
-            self.writer(&resource.gvk.api_version()),
-        );
+        let api_version = resource.gvk.api_version();
+        let (writer, versions) = (self.writer(&api_version), self.versions(resource));
+        track_across(&versions, schema, (Some(old), new), writer)
     }
 
     /// `live` with `config` applied.
     ///
     /// # Errors
-    /// 409 with the conflicts unless `force`.
+    /// 409 with the conflicts unless `force`; something is to be [converted](Self::convert) first,
+    /// or cannot be.
     pub fn apply(
         &self,
         resource: &Resource,
@@ -153,9 +178,10 @@ impl FieldManager {
         };
         let api_version = resource.gvk.api_version();
         let writer = self.writer(&api_version);
+        let versions = self.versions(resource);
         let untracked = live.filter(|live| meta::get_array(live, &["metadata", FIELD]).is_empty());
         let Some(untracked) = untracked else {
-            return apply(schema, live, config, writer, force);
+            return apply_across(&versions, schema, (live, config), writer, force);
         };
         let mut tracked = untracked.clone();
         track(
@@ -168,7 +194,7 @@ impl FieldManager {
                 ..writer
             },
         );
-        apply(schema, Some(&tracked), config, writer, force)
+        apply_across(&versions, schema, (Some(&tracked), config), writer, force)
     }
 }
 

@@ -176,11 +176,16 @@ pub(crate) fn validate(resource: &Resource, object: &Value) -> FieldErrors {
     } else if let Some(reason) = name::dns_label_error(namespace) {
         errors.invalid("metadata.namespace", &json!(namespace), reason);
     }
-    labels(object, &mut errors);
-    annotations(object, &mut errors);
-    owner_references(object, &mut errors);
-    finalizers(object, &mut errors);
+    validate_lists(object, &mut errors);
     errors
+}
+
+/// Checks what of metadata has many entries.
+pub(crate) fn validate_lists(object: &Value, errors: &mut FieldErrors) {
+    labels(object, errors);
+    annotations(object, errors);
+    owner_references(object, errors);
+    finalizers(object, errors);
 }
 
 /// Checks the metadata of an update.

@@ -22,7 +22,7 @@ use crate::{
     kinds,
     projected::Projected,
     service_allocator::node_ports,
-    storage_version::StorageVersion,
+    storage_version::{StorageVersion, Version},
     strategy::{AnyStrategy, BuiltIn, Conversion, Projection, View},
     unenforced,
     watch_cache::{
@@ -58,9 +58,12 @@ pub struct Resource {
     /// Set if the objects are stored in any version of the kind, and a webhook turns them into
     /// this one.
     pub converted: Option<Arc<Converted>>,
-    /// Then, in each version, the resource for those who look at metadata alone, the storage
-    /// version first: it shows every object in the version in which it is stored, and waits for no
-    /// webhook.
+    /// Of a kind that comes at run time, all its versions, in which its field managers may own
+    /// something; not for those who look at metadata alone.
+    pub(crate) versions: Option<Arc<[Version]>>,
+    /// Of one that a webhook converts, in each version, the resource for those who look at
+    /// metadata alone, the storage version first: it shows every object in the version in which
+    /// it is stored, and waits for no webhook.
     pub as_stored: Arc<[Arc<Resource>]>,
 }
 
@@ -271,6 +274,7 @@ impl Resource {
             projected: None,
             stored_as: None,
             converted: None,
+            versions: None,
             as_stored: Arc::default(),
         }
     }

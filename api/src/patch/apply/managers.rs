@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Conflict, Writer, set::Set, typed::clashes};
+use super::{Conflict, manager::Manager, others::Others, set::Set, typed::clashes};
 use crate::{
     meta,
     schema::{Shape, Typed},
@@ -11,46 +11,6 @@ use crate::{
 /// Updaters of one object beyond which the oldest are merged into one.
 const MAX_UPDATERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
-
-/// Who owns fields.
-#[derive(Debug, Clone)]
-pub(super) struct Manager {
-    pub(super) name: String,
-    pub(super) applies: bool,
-    pub(super) subresource: String,
-    /// Of the entry: part of an updater's identity, but not of an applier's.
-    pub(super) api_version: String,
-    /// When the entry last changed: no part of the identity.
-    pub(super) time: String,
-}
-
-impl PartialEq for Manager {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-            && self.applies == other.applies
-            && self.subresource == other.subresource
-            && (self.applies || self.api_version == other.api_version)
-    }
-}
-
-impl Manager {
-    pub(super) fn applier(writer: Writer<'_>) -> Self {
-        Self {
-            applies: true,
-            ..Self::updater(writer)
-        }
-    }
-
-    pub(super) fn updater(writer: Writer<'_>) -> Self {
-        Self {
-            name: writer.manager.to_owned(),
-            applies: false,
-            subresource: writer.subresource.to_owned(),
-            api_version: writer.api_version.to_owned(),
-            time: writer.time.to_owned(),
-        }
-    }
-}
 
 /// All owners of an object.
 #[derive(Debug, Default)]
@@ -136,17 +96,54 @@ impl Managers {
         out
     }
 
+    /// In which version an applier has applied the last time.
+    pub(super) fn version_of(&self, manager: &Manager) -> Option<&str> {
+        let mut all = self.0.iter();
+        let found = all.find(|(m, _)| m == manager);
+        found.map(|(m, _)| m.api_version.as_str())
+    }
+
+    /// The versions of others than this manager and this version, each once.
+    pub(super) fn versions_of_others(&self, me: &Manager, own: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for (manager, _) in self.0.iter().filter(|(m, _)| m != me) {
+            let version = &manager.api_version;
+            if version != own && !found.contains(version) {
+                found.push(version.clone());
+            }
+        }
+        found
+    }
+
+    /// What others own in one version.
+    pub(super) fn union_of_others_in(&self, me: &Manager, version: &str) -> Set {
+        let mut out = Set::default();
+        self.0
+            .iter()
+            .filter(|(m, _)| m != me && m.api_version == version)
+            .for_each(|(_, set)| out.merge(set));
+        out
+    }
+
+    /// Forgets the others of versions that are there no more.
+    pub(super) fn forget_gone(&mut self, me: &Manager, others: &Others) {
+        self.0.retain(|(m, _)| m == me || !others.is_gone(m));
+    }
+
     /// What others own and an apply would change.
     pub(super) fn conflicts<T: Typed>(
         &self,
-        me: &Manager,
-        named: &Set,
-        live: &Value,
-        merged: &Value,
+        (me, named): (&Manager, &Set),
+        (live, merged): (&Value, &Value),
         shape: Shape<T>,
+        others: &Others,
     ) -> Vec<Conflict> {
         let mut out = Vec::new();
         for (manager, set) in self.0.iter().filter(|(m, _)| m != me) {
+            if others.has(manager) {
+                others.conflicts(manager, set, &mut out);
+                continue;
+            }
             let mut found = |path: &[String]| {
                 out.push(Conflict {
                     manager: manager.clone(),
@@ -177,16 +174,22 @@ impl Managers {
     }
 
     /// Takes changed fields from everybody but `me`.
-    pub(super) fn lose(&mut self, me: &Manager, changed: &Set) {
-        self.0
-            .iter_mut()
-            .filter(|(m, _)| m != me)
-            .for_each(|(_, set)| set.subtract(changed));
+    pub(super) fn lose(&mut self, me: &Manager, changed: &Set, others: &Others) {
+        let all = self.0.iter_mut().filter(|(m, _)| m != me);
+        all.for_each(|(manager, set)| match others.has(manager) {
+            true => others.take_changed(manager, set),
+            false => set.subtract(changed),
+        });
     }
 
     /// Forgets fields that the object no longer has.
-    pub(super) fn keep_existing(&mut self, existing: &Set) {
-        self.0.iter_mut().for_each(|(_, set)| set.retain(existing));
+    pub(super) fn keep_existing(&mut self, existing: &Set, others: &Others) {
+        self.0
+            .iter_mut()
+            .for_each(|(manager, set)| match others.has(manager) {
+                true => others.keep_existing(manager, set),
+                false => set.retain(existing),
+            });
     }
 
     /// Sets what a manager owns; without `time` its entry keeps the time it had.

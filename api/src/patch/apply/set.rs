@@ -41,7 +41,7 @@ impl Branches {
         }
     }
 
-    fn retain(&mut self, mut stays: impl FnMut(&str, &mut Set) -> bool) {
+    pub(super) fn retain(&mut self, mut stays: impl FnMut(&str, &mut Set) -> bool) {
         self.0.retain_mut(|(key, set)| stays(key, set));
     }
 
@@ -159,6 +159,36 @@ impl Set {
             }
             !mine.is_empty()
         });
+    }
+
+    /// The paths that both have.
+    pub(super) fn intersection(&self, other: &Self) -> Self {
+        let shared = self.children.iter().filter_map(|(key, mine)| {
+            let both = mine.intersection(other.children.get(key)?);
+            (!both.is_empty()).then(|| (key.clone(), both))
+        });
+        Self {
+            own: self.own && other.own,
+            children: shared.collect(),
+        }
+    }
+
+    /// Each path of it.
+    pub(super) fn paths(&self) -> Vec<Vec<String>> {
+        let mut found = Vec::new();
+        self.walk(&mut Vec::new(), &mut found);
+        found
+    }
+
+    fn walk(&self, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+        if self.own {
+            found.push(path.clone());
+        }
+        for (key, child) in self.children.iter() {
+            path.push(key.clone());
+            child.walk(path, found);
+            path.pop();
+        }
     }
 
     /// Removes one path. What it leaves empty goes with [`Set::prune`].

@@ -1,4 +1,5 @@
 mod properties;
+mod versions;
 
 use serde_json::json;
 

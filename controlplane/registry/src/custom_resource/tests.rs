@@ -102,3 +102,100 @@ fn rows_show_what_columns_say() {
         json!(["a", "5m"])
     );
 }
+
+/// What is wrong with an object that has this one within.
+fn told_of(within: &Value) -> Vec<String> {
+    let within_it = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {
+        "one": within_it, "list": {"type": "array", "items": within_it}}});
+    let strategy = CustomResourceStrategy::new(&CustomResourceVersion {
+        schema: Structural::read(&schema).unwrap(),
+        ..version_of_nothing()
+    });
+    let object = json!({"metadata": {}, "one": within});
+    let errors = strategy.validate(&object);
+    // As in an update, whatever was there before.
+    let again = strategy.validate_update(&object, &object);
+    assert_eq!(errors.len(), again.len(), "{errors} {again}");
+    let listed = json!({"metadata": {}, "list": [within]});
+    assert_eq!(errors.len(), strategy.validate(&listed).len());
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn version_of_nothing() -> CustomResourceVersion {
+    CustomResourceVersion {
+        name: "v1".into(),
+        served: true,
+        deprecated: "".into(),
+        subresources: Vec::new(),
+        scale: None,
+        schema: Structural::read(&json!({"type": "object"})).unwrap(),
+        columns: Vec::new(),
+        selectable_fields: Vec::new(),
+    }
+}
+
+#[test]
+fn objects_within_have_kinds_and_metadata_as_any_other() {
+    let of = |metadata: Value| json!({"apiVersion": "foo/v1", "kind": "Foo", "metadata": metadata});
+    let long = "a".repeat(64);
+    for good in [
+        json!({"apiVersion": "foo/v1", "kind": "Foo"}),
+        of(json!({})),
+        of(json!({"namespace": "kube-system"})),
+        of(json!({"name": "foo", "labels": {"a": "b"}, "finalizers": ["e.org/f"]})),
+        of(json!({"name": "Any Name", "generateName": "..", "generation": 3})),
+    ] {
+        assert_eq!(told_of(&good), [""; 0], "{good}");
+    }
+    for (bad, paths) in [
+        (json!({}), &["apiVersion", "kind"][..]),
+        (
+            json!({"apiVersion": "foo/v1", "kind": "foo.bar-com"}),
+            &["kind"],
+        ),
+        (of(json!({"name": ".."})), &["metadata.name"]),
+        (
+            of(json!({"name": "a/b%"})),
+            &["metadata.name", "metadata.name"],
+        ),
+        (
+            of(json!({"generateName": "a/"})),
+            &["metadata.generateName"],
+        ),
+        (of(json!({"namespace": "$$$"})), &["metadata.namespace"]),
+        (of(json!({"generation": -1})), &["metadata.generation"]),
+        (
+            of(json!({"labels": {"#": "#"}})),
+            &["metadata.labels", "metadata.labels"],
+        ),
+        (of(json!({"labels": {"a": long}})), &["metadata.labels"]),
+        (
+            of(json!({"annotations": {"#": "#"}})),
+            &["metadata.annotations"],
+        ),
+        (
+            of(
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "", "name": "n", "uid": "u"}]}),
+            ),
+            &["metadata.ownerReferences[0].kind"],
+        ),
+        (
+            of(json!({"finalizers": ["a b"]})),
+            &["metadata.finalizers[0]", "metadata.finalizers[0]"],
+        ),
+    ] {
+        let told = told_of(&bad);
+        let found: Vec<&str> = told
+            .iter()
+            .map(|one| one.split(": ").next().unwrap())
+            .collect();
+        let expect: Vec<String> = paths.iter().map(|path| format!("one.{path}")).collect();
+        assert_eq!(found, expect, "{bad}: {told:?}");
+    }
+    let told = told_of(&json!({"apiVersion": "foo/v1", "kind": "foo_bar"}));
+    let why =
+        "one.kind: Invalid value: \"foo_bar\": may have mixed case, but should otherwise match: ";
+    assert!(told[0].starts_with(why), "{told:?}");
+}

@@ -33,8 +33,7 @@ use crate::{
 use lock::check_lock;
 use writable::{restore, validate};
 
-/// How often a change without a `resourceVersion` of its own is run again after a lost race: as
-/// good as always.
+/// How often a change of no `resourceVersion` is run again after a lost race: as good as always.
 const TRIES: usize = 1000;
 
 /// What is to be changed, and how.
@@ -97,8 +96,7 @@ impl Store {
     /// preconditions. For what no client asked for: nothing is admitted.
     ///
     /// # Errors
-    /// 404, 409 for a stale `resourceVersion`, 422 for what validation says, and whatever `change`
-    /// says.
+    /// 404, 409 for a stale `resourceVersion`, 422 for what validation says, or what `change` says.
     pub async fn update(
         &self,
         resource: &Resource,
@@ -110,7 +108,7 @@ impl Store {
             let wanted = change(&update.present());
             let written = match wanted.and_then(|wanted| update.checked(wanted)) {
                 Ok(changed) => update.commit(changed, None).await?,
-                Err(_) if update.refresh().await? => None,
+                Err(_) if update.convert().await || update.refresh().await? => None,
                 Err(status) => return Err(status),
             };
             if let Some(written) = written {
@@ -183,12 +181,20 @@ impl Update<'_> {
         Ok(is_another)
     }
 
+    /// Whether a step is to be taken again, since it waited for [`FieldManager::convert`].
+    pub async fn convert(&self) -> bool {
+        let Some(manager) = self.target.manager else {
+            return false;
+        };
+        manager.convert(self.resource.storing()).await
+    }
+
     /// What the client wants in the object's place, with what it may not change put back, its
     /// defaults and its field managers. What is changed from here on has no field manager.
     ///
     /// # Errors
     /// 409 for a version or a UID that is not the present one's, 422 for what the validation of a
-    /// view says.
+    /// view says; something is to be [converted](Self::convert) first.
     pub fn prepare(&self, wanted: Value) -> Result<PreparedUpdate, Status> {
         let (resource, target, old) = (self.resource.storing(), &self.target, &self.current.object);
         let mut object = match &self.resource.view {
@@ -200,7 +206,7 @@ impl Update<'_> {
         object_meta::match_namespace(resource, target.namespace, &mut object)?;
         restore(resource, target.part, &mut object, old);
         match target.manager {
-            Some(manager) => manager.update(resource, target.part, &mut object, given, old),
+            Some(manager) => manager.update(resource, target.part, &mut object, given, old)?,
             None => managed_fields::set(&mut object, old["metadata"].get("managedFields").cloned()),
         }
         Ok(PreparedUpdate {

@@ -282,3 +282,35 @@ async fn an_object_of_an_older_schema_is_read_as_the_schema_says_now() {
         same["metadata"]["resourceVersion"]
     );
 }
+
+#[tokio::test]
+async fn what_is_applied_in_two_versions_is_told_apart() {
+    let (_server, admin) = served().await;
+    let apply = async |path: &str, manager: &str, object: Value| {
+        let path = format!("{path}/a?fieldManager={manager}");
+        let kind = "application/apply-patch+yaml";
+        admin.send("PATCH", &path, kind, object.to_string()).await
+    };
+    let one = widget("a", json!({"size": 1, "mode": "slow"}));
+    assert_eq!(apply(WIDGETS, "one", one).await.0, 201);
+    let fast = widget_v2("a", json!({"mode": "fast"}));
+    let (code, refused) = apply(WIDGETS_V2, "two", fast).await;
+    let why = "Apply failed with 1 conflict: conflict with \"one\": .spec.mode";
+    assert_eq!((code, &refused["message"]), (409, &json!(why)));
+    let (code, shared) = apply(WIDGETS_V2, "two", widget_v2("a", json!({"mode": "slow"}))).await;
+    assert_eq!(code, 200, "{shared}");
+    // One names it no more in the other version, and the other nothing at all.
+    let sized = widget_v2("a", json!({"size": 1}));
+    let (code, left) = apply(WIDGETS_V2, "one", sized).await;
+    assert_eq!(
+        (code, &left["spec"]),
+        (200, &json!({"size": 1, "mode": "slow"})),
+        "{left}"
+    );
+    let (code, left) = apply(WIDGETS, "two", widget("a", json!({"size": 1}))).await;
+    assert_eq!(
+        (code, &left["spec"]),
+        (200, &json!({"size": 1, "mode": "fast"})),
+        "{left}"
+    );
+}

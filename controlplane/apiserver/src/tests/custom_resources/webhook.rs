@@ -1,6 +1,7 @@
 //! A kind whose versions a webhook turns into one another: `spec.hostPort` of v1, in which it is
 //! stored, is `spec.host` and `spec.port` of v2.
 
+mod apply;
 mod failures;
 mod way_of_a_post;
 
@@ -57,6 +58,7 @@ impl CallConverter for Webhook {
     }
 }
 
+/// Also of what is not whole: of an object without what an applier names no more.
 fn converted(object: &Value) -> Value {
     let mut object = object.clone();
     let is_v1 = object["apiVersion"] == "example.org/v1";
@@ -66,16 +68,21 @@ fn converted(object: &Value) -> Value {
         "example.org/v1"
     };
     object["apiVersion"] = version.into();
-    let spec = object["spec"].as_object_mut().unwrap();
-    let mut take = |field: &str| spec.remove(field).unwrap().as_str().unwrap().to_owned();
-    if is_v1 {
-        let joined = take("hostPort");
-        let (host, port) = joined.split_once(':').unwrap();
-        spec.insert("host".to_owned(), host.into());
-        spec.insert("port".to_owned(), port.into());
+    let Some(spec) = object["spec"].as_object_mut() else {
+        return object;
+    };
+    let mut take = |field: &str| Some(spec.remove(field)?.as_str()?.to_owned());
+    let made = if is_v1 {
+        take("hostPort").map(|both| {
+            let (host, port) = both.split_once(':').unwrap();
+            vec![("host", host.to_owned()), ("port", port.to_owned())]
+        })
     } else {
-        let joined = format!("{}:{}", take("host"), take("port"));
-        spec.insert("hostPort".to_owned(), joined.into());
+        let both = take("host").zip(take("port"));
+        both.map(|(host, port)| vec![("hostPort", format!("{host}:{port}"))])
+    };
+    for (field, value) in made.into_iter().flatten() {
+        spec.insert(field.to_owned(), value.into());
     }
     object
 }

@@ -80,7 +80,7 @@ async fn a_webhook_that_fails_costs_those_who_need_it_alone() {
     assert_eq!(admin.post(ENDS_V2, end_in_v2("c", "h", "1")).await.0, 201);
 }
 
-fn component() -> UserInfo {
+pub(super) fn component() -> UserInfo {
     UserInfo::new(
         "system:serviceaccount:kube-system:namespace-controller",
         &["system:masters"],
