@@ -94,6 +94,7 @@ pub use metrics::AdmissionMetrics;
 pub use parts::Parts;
 pub use plugin::Plugin;
 pub use pod_security::metrics::PodSecurityMetrics;
+pub use policy::metrics::PolicyMetrics;
 pub use policy::type_check::type_warnings;
 pub use told::Told;
 pub use webhooks::metrics::WebhookMetrics;

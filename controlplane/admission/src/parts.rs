@@ -9,7 +9,8 @@ use ipnet::IpNet;
 
 use crate::{
     config::AdmissionConfig, kinds::Kinds, metrics::AdmissionMetrics,
-    pod_security::metrics::PodSecurityMetrics, webhooks::metrics::WebhookMetrics,
+    pod_security::metrics::PodSecurityMetrics, policy::metrics::PolicyMetrics,
+    webhooks::metrics::WebhookMetrics,
 };
 
 /// What plugins need of the server.
@@ -39,6 +40,8 @@ pub struct Parts {
     pub admission_metrics: AdmissionMetrics,
     /// What is counted of webhooks and match conditions.
     pub webhook_metrics: WebhookMetrics,
+    /// What is counted of policies.
+    pub policy_metrics: PolicyMetrics,
     /// Where clients reach this server: if that is loopback, nodes may be there, too.
     pub advertise: IpAddr,
 }

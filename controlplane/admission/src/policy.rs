@@ -13,6 +13,7 @@
 //! | `validation` | the expressions of a validating policy |
 //! | `mutation` | the expressions of a mutating policy, and what they make of an object |
 //! | `type_check` | whether a validating policy fits the kinds that it is about |
+//! | `metrics` | what is counted of them |
 //! | `reinvocation` | which mutating policies look once more |
 //!
 //! What is written of a policy is checked when it is written (`coracle_registry`). Policies are
@@ -22,6 +23,7 @@
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy` at v1.37.
 
 mod index;
+pub(crate) mod metrics;
 mod mutation;
 mod params;
 pub(crate) mod reinvocation;

@@ -45,7 +45,8 @@ pub(crate) struct Coming {
 pub(crate) async fn serve_all(server: &State, kinds: Vec<Coming>) -> Vec<Result<(), Status>> {
     let with_caller = |coming: Coming| {
         let conversion = coming.kind.conversion.as_ref();
-        let caller = conversion.map(|one| converters::reach(&server.webhooks, one));
+        let caller = conversion
+            .map(|one| converters::reach(&server.webhooks, &server.metrics.conversions, one));
         (coming, caller)
     };
     serve_with(server, kinds.into_iter().map(with_caller).collect()).await

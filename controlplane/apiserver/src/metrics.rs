@@ -8,17 +8,19 @@
 //! `pkg/storage/etcd3/metrics/metrics.go` at v1.37. What admission counts it keeps itself.
 
 mod backend;
+mod conversions;
 mod observation;
 pub(crate) mod page;
 
 use std::sync::Arc;
 
-use coracle_admission::{AdmissionMetrics, PodSecurityMetrics, WebhookMetrics};
+use coracle_admission::{AdmissionMetrics, PodSecurityMetrics, PolicyMetrics, WebhookMetrics};
 use coracle_registry::api_resource::Text;
 use coracle_store::Backend;
 use coracle_telemetry::metrics::{Counter, Gauge, Histogram, MetricsRegistry};
 use prometheus_client::{encoding::EncodeLabelSet, metrics::family::Family};
 
+pub(crate) use conversions::ConversionMetrics;
 pub(crate) use observation::Observation;
 
 /// Upper bounds in seconds; the first two are finer than upstream's.
@@ -99,6 +101,8 @@ pub(crate) struct Metrics {
     /// The same.
     pub(crate) admission: AdmissionMetrics,
     pub(crate) webhooks: WebhookMetrics,
+    pub(crate) policies: PolicyMetrics,
+    pub(crate) conversions: ConversionMetrics,
 }
 
 impl Metrics {
@@ -114,6 +118,8 @@ impl Metrics {
             pod_security: PodSecurityMetrics::default(),
             admission: AdmissionMetrics::default(),
             webhooks: WebhookMetrics::default(),
+            policies: PolicyMetrics::default(),
+            conversions: ConversionMetrics::default(),
         };
         let registry = &metrics.registry;
         let help = "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
@@ -151,6 +157,8 @@ impl Metrics {
         metrics.register_pod_security();
         metrics.register_admission();
         metrics.register_webhooks();
+        metrics.register_policies();
+        metrics.conversions.register(&metrics.registry);
         metrics
     }
 
@@ -217,6 +225,22 @@ impl Metrics {
         let name = "apiserver_admission_match_condition_evaluation_seconds";
         let help = "Evaluation time of match conditions, by what has them, type and operation";
         registry.register(name, help, kept.condition_times.clone());
+    }
+
+    fn register_policies(&self) {
+        let (registry, kept) = (&self.registry, &self.policies);
+        let name = "apiserver_validating_admission_policy_check";
+        let help = "Validations of policies that refuse, warn or are put on record, by policy, binding and action";
+        registry.register(name, help, kept.validations.clone());
+        let name = "apiserver_validating_admission_policy_check_duration_seconds";
+        let help = "Latency of single validations, by policy, binding and enforcement action";
+        registry.register(name, help, kept.validation_times.clone());
+        let name = "apiserver_mutating_admission_policy_check";
+        let help = "Mutations of policies, by policy and binding";
+        registry.register(name, help, kept.mutations.clone());
+        let name = "apiserver_mutating_admission_policy_check_duration_seconds";
+        let help = "Latency of single mutations, by policy and binding";
+        registry.register(name, help, kept.mutation_times.clone());
     }
 
     /// The same store, with its times taken.

@@ -112,10 +112,10 @@ impl ApiServer {
             metrics: metrics.pod_security.clone(),
             admission_metrics: metrics.admission.clone(),
             webhook_metrics: metrics.webhooks.clone(),
+            policy_metrics: metrics.policies.clone(),
             advertise: config.advertise.ip(),
         });
-        let tokens = config.static_tokens.clone();
-        let cache = Arc::clone(&store.cache);
+        let (tokens, cache) = (config.static_tokens.clone(), Arc::clone(&store.cache));
         let state = Arc::new(State {
             allocators,
             first_address: FirstAddress::default(),

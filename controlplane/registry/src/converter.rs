@@ -22,7 +22,10 @@ pub(crate) mod versions;
 pub use review::ReviewVersion;
 pub use versions::Converted;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -54,6 +57,35 @@ pub trait CallConverter: Send + Sync {
     /// Sends a ConversionReview. The answer is the one that came; of what is wrong with reaching
     /// the webhook the error tells, with its address. `deadline` is how long it may take.
     async fn call(&self, review: Vec<u8>, deadline: Duration) -> Result<Bytes, String>;
+
+    /// Is told what has come of each call, for who counts.
+    fn called(&self, _outcome: &Outcome<'_>) {}
+}
+
+/// What has come of a call.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    /// Of the first object, such as `v1`.
+    pub from_version: &'a str,
+    /// In which they were wanted.
+    pub to_version: &'a str,
+    /// From the request to the last object that was looked at.
+    pub took: Duration,
+    /// What it has failed for.
+    pub failure: Option<Failure>,
+}
+
+/// What conversions fail for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// There was no answer, or it is none, or says that the webhook has failed.
+    Call,
+    /// An object in the answer is none.
+    MalformedResponse,
+    /// There are not as many as were asked for.
+    PartialResponse,
+    /// One is another object than the one that was asked for.
+    InvalidConvertedObject,
 }
 
 /// Turns objects of a kind into other versions of it.
@@ -104,56 +136,83 @@ impl Converter {
             .iter_mut()
             .map(|object| meta::remove(object, &["metadata", "resourceVersion"]))
             .collect();
+        let Ok(_in_line) = self.line.try_acquire() else {
+            let what = format!("too many requests wait for the conversion webhook for {of}");
+            let status = Status::new(429, Reason::TooManyRequests, what);
+            return Err(status.with_retry_after(RETRY_SECS));
+        };
+        let begun = Instant::now();
+        let converted = self.converted(&of, &objects, to).await;
+        let from_version = objects.first().map(api_version).unwrap_or_default();
+        self.caller.called(&Outcome {
+            from_version: version(from_version),
+            to_version: version(&to.api_version),
+            took: begun.elapsed(),
+            failure: converted.as_ref().err().map(|(failure, _)| *failure),
+        });
+        let mut all = converted.map_err(|(_, what)| failure(what))?;
+        for (object, revision) in all.iter_mut().zip(revisions) {
+            to.schema.prune(object);
+            if let Some(revision) = revision {
+                object["metadata"]["resourceVersion"] = revision;
+            }
+        }
+        Ok(all)
+    }
+
+    /// What the webhook makes of objects that have no revision, or why they cannot be had.
+    async fn converted(
+        &self,
+        of: &str,
+        objects: &[Value],
+        to: &Version,
+    ) -> Result<Vec<Value>, (Failure, String)> {
         let uid = uuid::Uuid::new_v4().to_string();
         let question = Question {
             version: self.review,
             uid: &uid,
             desired: &to.api_version,
         };
-        let failed = |why: String| failure(format!("conversion webhook for {of} failed: {why}"));
-        let answer = self.ask(&of, question.text(&objects)).await?;
+        let failed = |why: String| {
+            let what = format!("conversion webhook for {of} failed: {why}");
+            (Failure::Call, what)
+        };
+        let answer = self.ask(question.text(objects)).await.map_err(failed)?;
         let converted = question.converted(&answer).map_err(failed)?;
         if converted.len() != objects.len() {
             let (is, wanted) = (converted.len(), objects.len());
-            return Err(failure(format!(
-                "conversion webhook for {of} returned {is} objects, expected {wanted}"
-            )));
+            let what =
+                format!("conversion webhook for {of} returned {is} objects, expected {wanted}");
+            return Err((Failure::PartialResponse, what));
         }
         let is_one = objects.len() == 1;
-        let mut all = Vec::with_capacity(objects.len());
-        for (at, (original, converted)) in objects.iter().zip(converted).enumerate() {
-            let mut object = restored(original, converted, &to.api_version)
-                .map_err(|wrong| failure(told(&of, &wrong, at, is_one)))?;
-            to.schema.prune(&mut object);
-            if let Some(revision) = &revisions[at] {
-                object["metadata"]["resourceVersion"] = revision.clone();
-            }
-            all.push(object);
-        }
-        Ok(all)
+        let pairs = objects.iter().zip(converted).enumerate();
+        let restored = pairs.map(|(at, (original, converted))| {
+            let failure = match converted.is_object() {
+                true => Failure::InvalidConvertedObject,
+                false => Failure::MalformedResponse,
+            };
+            restored(original, converted, &to.api_version)
+                .map_err(|wrong| (failure, told(of, &wrong, at, is_one)))
+        });
+        restored.collect()
     }
 
     fn knows(&self, version: &str) -> bool {
         self.versions.iter().any(|known| known == version)
     }
 
-    async fn ask(&self, of: &str, review: Vec<u8>) -> Result<Bytes, Status> {
-        let Ok(_in_line) = self.line.try_acquire() else {
-            let what = format!("too many requests wait for the conversion webhook for {of}");
-            let status = Status::new(429, Reason::TooManyRequests, what);
-            return Err(status.with_retry_after(RETRY_SECS));
-        };
-        let failed = |why: String| failure(format!("conversion webhook for {of} failed: {why}"));
+    async fn ask(&self, review: Vec<u8>) -> Result<Bytes, String> {
         let turn = tokio::time::timeout(DEADLINE, self.places.acquire()).await;
         let Ok(Ok(_place)) = turn else {
             let secs = DEADLINE.as_secs();
-            return Err(failed(format!("other calls of it took all of {secs} s")));
+            return Err(format!("other calls of it took all of {secs} s"));
         };
         match tokio::time::timeout(DEADLINE, self.caller.call(review, DEADLINE)).await {
-            Ok(answer) => answer.map_err(failed),
+            Ok(answer) => answer,
             Err(_) => {
                 let secs = DEADLINE.as_secs();
-                Err(failed(format!("it did not answer within {secs} s")))
+                Err(format!("it did not answer within {secs} s"))
             }
         }
     }
@@ -179,6 +238,11 @@ fn failure(mut message: String) -> Status {
     // The webhook's words may be megabytes, and everybody who waited for it is told.
     message.truncate(message.floor_char_boundary(MOST_TOLD));
     Status::new(500, Reason::Unknown, message)
+}
+
+/// Of `example.org/v1`.
+fn version(api_version: &str) -> &str {
+    api_version.rsplit('/').next().unwrap_or_default()
 }
 
 fn api_version(object: &Value) -> &str {

@@ -2,7 +2,7 @@
 //!
 //! Source: `.../policy/mutating/dispatcher.go`, `.../policy/generic/policy_dispatcher.go` at v1.37.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 use coracle_api::{
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     index::{Binding, Hook, Index},
+    metrics::PolicyMetrics,
     mutation::{Mutator, Target},
     params::{Param, Params},
     reinvocation::Key,
@@ -49,6 +50,7 @@ struct Inner {
     kinds: Arc<dyn Kinds>,
     namespaces: Namespaces,
     authorizer: Arc<UnionAuthorizer>,
+    metrics: PolicyMetrics,
 }
 
 /// One policy with one binding and one parameter.
@@ -81,6 +83,7 @@ impl MutatingAdmissionPolicy {
                 kinds: Arc::clone(&parts.kinds),
                 namespaces: Namespaces::new(parts),
                 authorizer: Arc::clone(&parts.authorizer),
+                metrics: parts.policy_metrics.clone(),
             })
         }))
     }
@@ -272,6 +275,7 @@ impl Inner {
             let view = View::new(attributes, (forms, invocation), namespace.clone()).await;
             let mut view = view.map_err(unseen)?;
             hide_identity(attributes, &mut view.object);
+            let begun = Instant::now();
             let made = view
                 .values(attributes, &self.authorizer, params)
                 .and_then(|values| {
@@ -280,6 +284,9 @@ impl Inner {
                     let mutated = || mutator.mutated(mutation, &values, object);
                     mutator.weight.place(mutated)
                 });
+            let failed = made.as_ref().err().map(String::as_str);
+            let of = (&*call.hook.name, &*call.binding.name);
+            self.metrics.mutated(of, failed, begun.elapsed());
             let made = match made {
                 Ok(made) => made,
                 Err(why) => {

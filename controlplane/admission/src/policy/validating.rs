@@ -2,7 +2,7 @@
 //!
 //! Source: `.../policy/validating/dispatcher.go` at v1.37.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use coracle_api::status::{Cause, Reason, Status};
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     index::{Binding, Hook, Index},
+    metrics::PolicyMetrics,
     params::{Param, Params},
     validation::{Decision, Recorded, Validated, Validator},
     view::View,
@@ -34,6 +35,9 @@ const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 /// The longest value of an annotation, in bytes.
 const LONGEST_VALUE: usize = 10 * 1024;
 
+/// What a binding asks for, and how it is counted.
+const ACTIONS: [(&str, &str); 3] = [("Deny", "deny"), ("Warn", "warn"), ("Audit", "audit")];
+
 /// The policies of this kind.
 #[derive(Clone)]
 pub(crate) struct ValidatingAdmissionPolicy(Option<Arc<Inner>>);
@@ -44,6 +48,7 @@ struct Inner {
     kinds: Arc<dyn Kinds>,
     namespaces: Namespaces,
     authorizer: Arc<UnionAuthorizer>,
+    metrics: PolicyMetrics,
 }
 
 /// Why a write is refused, and by whom.
@@ -71,6 +76,7 @@ impl ValidatingAdmissionPolicy {
                 kinds: Arc::clone(&parts.kinds),
                 namespaces: Namespaces::new(parts),
                 authorizer: Arc::clone(&parts.authorizer),
+                metrics: parts.policy_metrics.clone(),
             })
         }))
     }
@@ -160,7 +166,8 @@ impl Inner {
                     let seen = (attributes, forms, &invocation);
                     match self.validated(hook, seen, &params).await? {
                         Ok(validated) => validated.into_iter().for_each(|one| {
-                            hook.follow_up(binding, attributes, one, &mut collected, denials);
+                            let of = (binding, &self.metrics);
+                            hook.follow_up(of, attributes, one, &mut collected, denials);
                         }),
                         Err(why) => denials.extend(hook.misconfigured(Some(binding), &why)),
                     }
@@ -249,17 +256,29 @@ impl Hook<Validator> {
     /// Does with what a policy says what the binding asks for.
     fn follow_up(
         &self,
-        binding: &Binding,
+        (binding, metrics): (&Binding, &PolicyMetrics),
         attributes: &Attributes<'_>,
         validated: Validated,
         collected: &mut Collected,
         denials: &mut Vec<Denial>,
     ) {
-        for (index, decision) in validated.decisions.into_iter().enumerate() {
-            let Decision::Deny { message, reason } = decision else {
-                continue;
+        let decided = validated.decisions.into_iter().zip(validated.times);
+        for (index, (decision, took)) in decided.enumerate() {
+            let count = |action, message: &str| {
+                metrics.validated((&self.name, &binding.name), action, message, took);
+            };
+            let (message, reason) = match decision {
+                Decision::Admit => continue,
+                Decision::Ignore { message } => {
+                    count("allow", &message);
+                    continue;
+                }
+                Decision::Deny { message, reason } => (message, reason),
             };
             for action in &binding.actions {
+                if let Some(counted) = ACTIONS.into_iter().find(|(name, _)| name == action) {
+                    count(counted.1, &message);
+                }
                 match action.as_str() {
                     "Deny" => denials.push(Denial {
                         message: self.denied(Some(binding), &message),
@@ -282,10 +301,14 @@ impl Hook<Validator> {
         for annotation in validated.annotations {
             match annotation {
                 Recorded::Publish { key, value } => collected.add(key, value),
-                Recorded::Refuse(why) => denials.push(Denial {
-                    message: self.denied(Some(binding), &why),
-                    reason: Reason::Invalid,
-                }),
+                Recorded::Refuse(why) => {
+                    let of = (&*self.name, &*binding.name);
+                    metrics.validated(of, "deny", &why, Duration::ZERO);
+                    denials.push(Denial {
+                        message: self.denied(Some(binding), &why),
+                        reason: Reason::Invalid,
+                    });
+                }
             }
         }
     }

@@ -5,6 +5,8 @@
 //!
 //! Source: `.../policy/validating/validator.go` at v1.37.
 
+use std::time::{Duration, Instant};
+
 use coracle_api::status::Reason;
 use coracle_cel::{
     admission::{Activation, Budget, Compiler, Expression, Names, Sort, Variable},
@@ -66,7 +68,14 @@ struct Annotation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     Admit,
-    Deny { message: String, reason: Reason },
+    /// It cannot be told, and the failure policy lets it pass.
+    Ignore {
+        message: String,
+    },
+    Deny {
+        message: String,
+        reason: Reason,
+    },
 }
 
 /// What an annotation is to be.
@@ -81,6 +90,8 @@ pub(super) enum Recorded {
 pub(super) struct Validated {
     /// In the order of the validations.
     pub(super) decisions: Vec<Decision>,
+    /// How long each has taken.
+    pub(super) times: Vec<Duration>,
     pub(super) annotations: Vec<Recorded>,
 }
 
@@ -139,8 +150,12 @@ impl Validator {
         let mut left = budget;
         let activation = Activation::new(&values.all, &self.variables);
         let mut found = Vec::with_capacity(self.validations.len());
+        let mut times = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
-            match activation.evaluate(&validation.expression, &mut left) {
+            let begun = Instant::now();
+            let evaluated = activation.evaluate(&validation.expression, &mut left);
+            times.push(begun.elapsed());
+            match evaluated {
                 Ok(value) => found.push(value),
                 Err(over) => return self.failed(over.to_string()),
             }
@@ -149,6 +164,7 @@ impl Validator {
         match self.recorded(values, budget) {
             Ok(annotations) => Validated {
                 decisions,
+                times,
                 annotations,
             },
             Err(over) => self.failed(over),
@@ -162,7 +178,7 @@ impl Validator {
                 message,
                 reason: Reason::Invalid,
             },
-            false => Decision::Admit,
+            false => Decision::Ignore { message },
         }
     }
 
@@ -174,6 +190,7 @@ impl Validator {
     fn failed(&self, why: String) -> Validated {
         Validated {
             decisions: vec![self.on_error(why)],
+            times: vec![Duration::ZERO],
             annotations: Vec::new(),
         }
     }

@@ -4,20 +4,33 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use coracle_registry::{converter::CallConverter, custom_resource::WebhookConversion};
+use coracle_registry::{
+    converter::{CallConverter, Outcome},
+    custom_resource::WebhookConversion,
+};
 use coracle_telemetry::ErrorChain;
 use coracle_webhook::{ClientConfig, ReadConfigError, Webhooks};
 
+use crate::metrics::ConversionMetrics;
+
 /// Who calls the webhook of a kind.
-pub(super) fn reach(webhooks: &Webhooks, conversion: &WebhookConversion) -> Arc<dyn CallConverter> {
+pub(super) fn reach(
+    webhooks: &Webhooks,
+    metrics: &ConversionMetrics,
+    conversion: &WebhookConversion,
+) -> Arc<dyn CallConverter> {
     Arc::new(Caller {
         webhooks: webhooks.clone(),
+        definition: conversion.definition.clone(),
+        metrics: metrics.clone(),
         config: ClientConfig::read(&conversion.client_config),
     })
 }
 
 struct Caller {
     webhooks: Webhooks,
+    definition: String,
+    metrics: ConversionMetrics,
     /// Of a definition that was stored by something that takes others: each call says so.
     config: Result<ClientConfig, ReadConfigError>,
 }
@@ -29,5 +42,9 @@ impl CallConverter for Caller {
         let config = config.map_err(|error| ErrorChain(error).to_string())?;
         let answer = self.webhooks.post(config, review.into(), deadline).await;
         answer.map_err(|error| error.to_string())
+    }
+
+    fn called(&self, outcome: &Outcome<'_>) {
+        self.metrics.called(&self.definition, outcome);
     }
 }

@@ -1,6 +1,7 @@
 //! ValidatingAdmissionPolicies and MutatingAdmissionPolicies over the API.
 
 mod conformance;
+mod counted;
 mod faults;
 mod mutating;
 mod params;

@@ -286,3 +286,70 @@ async fn calls_of_a_silent_webhook_are_bounded_and_end() {
         "{message}"
     );
 }
+
+/// Answers, and keeps what has come of each call.
+struct Counting<F>(F, parking_lot::Mutex<Vec<(String, Option<Failure>)>>);
+
+#[async_trait]
+impl<F: Fn(&Value) -> Result<Value, String> + Send + Sync> CallConverter for Counting<F> {
+    async fn call(&self, review: Vec<u8>, _: Duration) -> Result<Bytes, String> {
+        let review = serde_json::from_slice(&review).unwrap();
+        Ok((self.0)(&review)?.to_string().into())
+    }
+
+    fn called(&self, outcome: &Outcome<'_>) {
+        let way = format!("{} {}", outcome.from_version, outcome.to_version);
+        self.1.lock().push((way, outcome.failure));
+    }
+}
+
+#[tokio::test]
+async fn what_has_come_of_a_call_is_told_to_who_counts() {
+    let with = |change: fn(&mut Value)| {
+        move |review: &Value| {
+            let mut answer = answered(review);
+            change(&mut answer["response"]["convertedObjects"]);
+            answer
+        }
+    };
+    type Answer = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
+    let table: [(Answer, Option<Failure>); 7] = [
+        (Box::new(|review| Ok(answered(review))), None),
+        (Box::new(|_| Err("refused".to_owned())), Some(Failure::Call)),
+        (Box::new(|_| Ok(json!({}))), Some(Failure::Call)),
+        (
+            Box::new(move |review| Ok(with(|objects| *objects = json!([]))(review))),
+            Some(Failure::PartialResponse),
+        ),
+        (
+            Box::new(move |review| Ok(with(|objects| objects[0] = json!(1))(review))),
+            Some(Failure::MalformedResponse),
+        ),
+        (
+            Box::new(move |review| Ok(with(|objects| objects[0]["kind"] = "B".into())(review))),
+            Some(Failure::InvalidConvertedObject),
+        ),
+        (
+            Box::new(move |review| {
+                Ok(with(|objects| objects[0]["metadata"]["labels"] = json!(1))(
+                    review,
+                ))
+            }),
+            Some(Failure::InvalidConvertedObject),
+        ),
+    ];
+    for (answer, failure) in table {
+        let caller = Arc::new(Counting(answer, parking_lot::Mutex::default()));
+        let versions = ["v1", "v2"].map(|name| format!("example.org/{name}"));
+        let converter = Converter::new(
+            Arc::clone(&caller) as Arc<dyn CallConverter>,
+            ReviewVersion::V1,
+            versions.into(),
+        );
+        let converted = converter
+            .convert(vec![object("a")], &version("v2", "new"))
+            .await;
+        assert_eq!(converted.is_ok(), failure.is_none(), "{converted:?}");
+        assert_eq!(*caller.1.lock(), [("v1 v2".to_owned(), failure)]);
+    }
+}

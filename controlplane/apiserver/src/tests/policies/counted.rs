@@ -1,0 +1,68 @@
+//! What metrics tell of policies.
+
+use super::*;
+
+/// The lines of `/metrics` about policies that say how often.
+fn counted(server: &ApiServer) -> Vec<String> {
+    let text = server.metrics().text();
+    let lines = text.lines().filter(|line| {
+        line.contains("_admission_policy_check_total{")
+            || line.contains("_check_duration_seconds_count{")
+    });
+    lines.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn what_policies_do_is_counted() {
+    let Cluster {
+        server,
+        admin,
+        keeping: _keeping,
+    } = cluster().await;
+    let spec = json!({"failurePolicy": "Ignore", "validations": [
+        {"expression": "object.data.a != 'no'"}, {"expression": "object.data.a != 'bad' || object.none"}]});
+    let actions = json!({"validationActions": ["Warn", "Audit"]});
+    validating(&admin, "configmaps", spec, actions).await;
+    let spec = json!({"failurePolicy": "Ignore", "mutations": [
+        apply("Object{data: {'b': object.data.a == 'bad' ? object.data.none : 'c'}}")]});
+    mutating(&admin, "m", "configmaps", spec, json!({})).await;
+    let probe = configmap("probe", json!({"a": "yes"}));
+    until(&admin, CONFIGMAPS, &probe, |answer| {
+        answer.body["data"]["b"] == "c"
+    })
+    .await;
+    let tried = configmap("probe", json!({"a": "no"}));
+    until(&admin, CONFIGMAPS, &tried, |answer| {
+        !answer.warnings.is_empty()
+    })
+    .await;
+    made(&admin, CONFIGMAPS, configmap("bad", json!({"a": "bad"}))).await;
+    let lines = counted(&server);
+    let validating = r#"apiserver_validating_admission_policy_check"#;
+    let mutating = r#"apiserver_mutating_admission_policy_check"#;
+    for expect in [
+        format!(
+            r#"{validating}_total{{policy="p",policy_binding="b",error_type="invalid_error",enforcement_action="warn"}} 1"#
+        ),
+        format!(
+            r#"{validating}_total{{policy="p",policy_binding="b",error_type="invalid_error",enforcement_action="audit"}} 1"#
+        ),
+        format!(
+            r#"{validating}_total{{policy="p",policy_binding="b",error_type="invalid_error",enforcement_action="allow"}} 1"#
+        ),
+        format!(
+            r#"{validating}_duration_seconds_count{{policy="p",policy_binding="b",error_type="invalid_error",enforcement_action="allow"}} 1"#
+        ),
+        format!(
+            r#"{mutating}_total{{policy="m",policy_binding="m-b",error_type="invalid_error"}} 1"#
+        ),
+    ] {
+        assert!(lines.contains(&expect), "no {expect} in {lines:#?}");
+    }
+    let works =
+        format!(r#"{mutating}_total{{policy="m",policy_binding="m-b",error_type="no_error"}} "#);
+    assert!(
+        lines.iter().any(|line| line.starts_with(&works)),
+        "{lines:#?}"
+    );
+}
