@@ -46,6 +46,8 @@ use crate::{
 
 /// Until what failed, or waits for somebody else, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// Statuses that cannot be written before the others wait for the next look.
+const MOST_FAILED: usize = 3;
 /// Until all is looked at although nothing has happened.
 const MOST: Duration = Duration::from_secs(3600);
 /// Kinds that are first served with one change of the catalog.
@@ -215,7 +217,7 @@ async fn tell_all(
         taken.add_built_in(&info);
     }
     all.iter().for_each(|definition| taken.add(definition));
-    let mut is_done = true;
+    let (mut is_done, mut failed) = (true, 0);
     let has_others = servers(server) > 1;
     for definition in all.iter().filter(|one| !meta::is_terminating(one)) {
         let mut is_served = may_be_served && names::is_served(definition) && {
@@ -240,9 +242,14 @@ async fn tell_all(
             Err(status) => {
                 let (name, message) = (meta::name(definition), status.message);
                 tracing::warn!(name, message, "cannot keep a definition");
+                failed += usize::from(status.code >= 500);
                 false
             }
         };
+        // A store that takes nothing is not asked for thousands of them.
+        if failed == MOST_FAILED {
+            return false;
+        }
     }
     is_done
 }
