@@ -166,7 +166,7 @@ impl Inner {
                     let seen = (attributes, forms, &invocation);
                     match self.validated(hook, seen, &params).await? {
                         Ok(validated) => validated.into_iter().for_each(|one| {
-                            let of = (binding, &self.metrics);
+                            let of = (&**binding, &self.metrics);
                             hook.follow_up(of, attributes, one, &mut collected, denials);
                         }),
                         Err(why) => denials.extend(hook.misconfigured(Some(binding), &why)),
