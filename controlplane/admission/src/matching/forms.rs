@@ -37,6 +37,8 @@ pub struct Forms {
     is_own: bool,
     /// Whether they are shown as what is to be written of them: how many replicas there are to be.
     is_scale: bool,
+    /// Whether it is new, and so shown without its identity to those that may change it.
+    is_new: bool,
     /// Of a kind that a webhook converts, the latest last.
     known: Mutex<Vec<Known>>,
 }
@@ -66,6 +68,7 @@ impl Forms {
             own,
             is_own: attributes.foreign_kind().is_none(),
             is_scale: attributes.subresource == Subresource::Scale.name(),
+            is_new: is_new(attributes),
             known: Mutex::default(),
         }
     }
@@ -173,16 +176,20 @@ impl Forms {
             })
     }
 
-    /// What was shown and then changed, as the request has it, whose object is `before`.
+    /// What was shown and then changed, as the request has it, whose object is `before`; a new one
+    /// has the identity that was hidden, whatever was said of it.
     ///
     /// # Errors
     /// It cannot be had in that version.
     pub async fn back(
         &self,
         invocation: &Invocation,
-        object: Value,
+        mut object: Value,
         before: &Value,
     ) -> Result<Value, Status> {
+        if self.is_new {
+            show_identity(&mut object, before);
+        }
         if let Some(own) = self.own.as_ref().filter(|_| self.is_scale) {
             let paths = scale::paths(&*own.strategy);
             return Ok(scale::written(&object, before, &paths));
@@ -243,13 +250,10 @@ pub fn hide_identity(attributes: &Attributes<'_>, object: &mut Value) {
     }
 }
 
-/// Gives it back what was hidden, whatever they say.
-pub fn show_identity(attributes: &Attributes<'_>, object: &mut Value) {
-    if !is_new(attributes) {
-        return;
-    }
+/// Gives it back what was hidden of `before`, whatever is said of it.
+fn show_identity(object: &mut Value, before: &Value) {
     for field in IDENTITY {
-        match attributes.object()["metadata"].get(field) {
+        match before["metadata"].get(field) {
             Some(value) => meta::set(object, &["metadata", field], value.clone()),
             None => {
                 meta::remove(object, &["metadata", field]);

@@ -28,7 +28,7 @@ use crate::{
     kinds::Kinds,
     matching::{
         Forms, Invocation, Namespaces, Verdict, asked_of_policies,
-        forms::{hide_identity, keep_managers, show_identity},
+        forms::{hide_identity, keep_managers},
         place::namespace_of,
     },
     parts::Parts,
@@ -303,9 +303,7 @@ impl Inner {
             keep_managers(&mut made, &view.object);
             if made != view.object {
                 let back = forms.back(invocation, made, attributes.object()).await;
-                let mut back = back.map_err(unmade)?;
-                show_identity(attributes, &mut back);
-                *attributes.object_mut() = back;
+                *attributes.object_mut() = back.map_err(unmade)?;
                 is_changed = true;
             }
         }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{dispatch::Dispatcher, hook::Hook, kind::Kind};
 use crate::{
     attributes::{Attributes, Operation},
-    matching::{Forms, forms::show_identity},
+    matching::Forms,
     parts::Parts,
     plugin::Plugin,
 };
@@ -35,8 +35,7 @@ impl MutatingAdmissionWebhook {
             let Some(changed) = self.call(hook, index, attributes, &forms).await? else {
                 continue;
             };
-            if let Some(mut object) = changed {
-                show_identity(attributes, &mut object);
+            if let Some(object) = changed {
                 *attributes.object_mut() = object;
                 attributes.reinvocation.changed();
                 attributes.reinvocation.want();
