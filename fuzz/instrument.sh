@@ -4,7 +4,7 @@
 # name for it. Source: cargo-fuzz 0.13, `src/project.rs`.
 set -euo pipefail
 
-if [[ " $* " == *" --crate-type lib "* && $* =~ --crate-name\ coracle_(api|apiserver|agent|cni|dns|netfilter|scheduler|shim)\  ]]; then
+if [[ " $* " == *" --crate-type lib "* && $* =~ --crate-name\ coracle_(admission|api|apiserver|agent|cni|dns|netfilter|registry|scheduler|shim)\  ]]; then
   exec "$@" -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \

@@ -15,7 +15,7 @@
 //! | `cost` | `cost`: time for each byte, of all decoders of the API server |
 //! | `patch` | `json-patch`, `merge-patch`, `strategic-patch`, `apply` |
 //! | `selector` | `label-selector`, `field-selector` |
-//! | `coracle_apiserver::fuzzing` | `request`, `continue-token`, `token`, `conversion`, `websocket`, `spdy` |
+//! | `coracle_apiserver::fuzzing` | `request`, `continue-token`, `token`, `admission-review`, `conversion`, `websocket`, `spdy` |
 //! | `coracle_scheduler::fuzzing` | `placing`, `scheduler-config` |
 //! | `coracle_agent::fuzzing` | `image-reference`, `image-documents`, `image-layer`, `image-archive`, `registry-challenge`, `cni-configuration`, `cni-result`, `log`, `join-token` |
 //! | `coracle_dns::fuzzing` | `dns` |
@@ -43,7 +43,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 36] = [
+const TARGETS: [(&str, Target); 37] = [
     ("decode-json", decode::json),
     ("decode-yaml", decode::yaml),
     ("decode-protobuf", decode::protobuf),
@@ -65,6 +65,7 @@ const TARGETS: [(&str, Target); 36] = [
         text(data, apiserver::continue_token)
     }),
     ("token", |data| text(data, apiserver::token)),
+    ("admission-review", apiserver::admission_review),
     ("conversion", apiserver::conversion),
     ("websocket", apiserver::websocket),
     ("spdy", apiserver::spdy),

@@ -97,4 +97,6 @@ pub use pod_security::metrics::PodSecurityMetrics;
 pub use policy::metrics::PolicyMetrics;
 pub use policy::type_check::type_warnings;
 pub use told::Told;
+#[cfg(feature = "fuzzing")]
+pub use webhooks::fuzzing;
 pub use webhooks::metrics::WebhookMetrics;

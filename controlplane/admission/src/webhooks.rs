@@ -26,6 +26,8 @@
 
 mod call;
 mod dispatch;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod hook;
 mod index;
 mod kind;

@@ -37,6 +37,11 @@ static SIGNER: LazyLock<TokenSigner> = LazyLock::new(|| {
     TokenSigner::new(&key.serialize_pem()).expect("a P-256 key")
 });
 
+/// What an admission webhook answers.
+pub fn admission_review(answer: &[u8]) {
+    coracle_admission::fuzzing::answer(answer);
+}
+
 /// What a conversion webhook answers.
 pub fn conversion(answer: &[u8]) {
     coracle_registry::converter::fuzz(answer);

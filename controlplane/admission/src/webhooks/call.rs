@@ -118,7 +118,7 @@ impl Hook {
 }
 
 /// What the client is told of a denial: the webhook's own Status, with its name before it.
-fn denied(webhook: &str, result: &Value) -> Status {
+pub(super) fn denied(webhook: &str, result: &Value) -> Status {
     let mut status = Status::from_json(&with_defaults(result))
         .unwrap_or_else(|| Status::new(400, Reason::Unknown, String::new()));
     let by = format!("admission webhook {webhook:?} denied the request");
