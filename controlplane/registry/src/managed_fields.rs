@@ -6,7 +6,7 @@
 //! object that was not tracked is from its first apply on; what it has then belongs to
 //! `before-first-apply`, as upstream has it for objects it did not track.
 //!
-//! Of a kind of several versions, managers may own fields in each ([`versions`]).
+//! Of a kind of several versions, managers may own fields in each (`versions`).
 //!
 //! Source: `k8s.io/apimachinery/pkg/util/managedfields/internal/{skipnonapplied,fieldmanager}.go`
 //! at v1.37.
