@@ -140,7 +140,8 @@ pub fn node_engine(mode: ProxyMode) -> Result<Box<dyn NodeEngine>, EngineError> 
     Ok(Box::new(NodeRules::new(iptables, leave_nftables)))
 }
 
-/// The engine for what is no connection on this machine: [`ProxyMode::Auto`] asks the kernel. It has written nothing yet.
+/// The engine for what is no connection on this machine: [`ProxyMode::Auto`] asks the kernel. It
+/// has written nothing yet.
 ///
 /// # Errors
 /// What it needs is not installed.

@@ -7,6 +7,7 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | `failure` | what comes of a mutating policy that fails |
 //! | `index` | which policies there are, compiled, with their bindings |
 //! | `params` | the objects that a binding hands to its policy |
 //! | `view` | a write as the expressions of a policy see it |
@@ -22,6 +23,7 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/policy` at v1.37.
 
+mod failure;
 mod index;
 pub(crate) mod metrics;
 mod mutation;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use coracle_api::{
     resource::Gvk,
     schema::{self, Schema},
-    status::{Cause, Reason, Status},
+    status::Status,
 };
 use coracle_auth::authz::UnionAuthorizer;
 use coracle_registry::api_resource::ApiResource;
@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    failure::{Failure, refusal},
     index::{Binding, Hook, Index},
     metrics::PolicyMetrics,
     mutation::{Mutator, Target},
@@ -59,13 +60,6 @@ struct Call<'a> {
     binding: &'a Binding,
     invocation: Invocation,
     params: Param,
-}
-
-/// Why a policy could not do its work.
-struct Failure {
-    message: String,
-    /// What it makes of the refusal, if not Forbidden.
-    reason: Option<Reason>,
 }
 
 impl MutatingAdmissionPolicy {
@@ -357,56 +351,9 @@ impl Call<'_> {
     }
 }
 
-impl Hook<Mutator> {
-    fn misconfigured(&self, binding: Option<&Binding>, why: &str) -> Option<Failure> {
-        let what = if binding.is_some() {
-            "binding"
-        } else {
-            "policy"
-        };
-        let message = format!("failed to configure {what}: {why}");
-        self.failure(binding, &message, None)
-    }
-
-    fn failed(&self, binding: &Binding, why: &str) -> Option<Failure> {
-        self.failure(Some(binding), why, Some(Reason::Invalid))
-    }
-
-    fn failure(
-        &self,
-        binding: Option<&Binding>,
-        why: &str,
-        reason: Option<Reason>,
-    ) -> Option<Failure> {
-        let policy = &self.name;
-        let message = match binding {
-            Some(Binding { name, .. }) => {
-                format!("policy '{policy}' with binding '{name}' denied request: {why}")
-            }
-            None => format!("policy {policy:?} denied request: {why}"),
-        };
-        self.is_strict.then_some(Failure { message, reason })
-    }
-}
-
 /// What a mutation has made cannot be read: nobody's failure policy is asked.
 fn unreadable(status: Status) -> Status {
     const STRICT: &str = "strict decoding error";
     let at = status.message.find(STRICT).unwrap_or_default();
     Status::internal(&status.message[at..])
-}
-
-/// The first failure gives its message and reason; all are causes.
-fn refusal(attributes: &Attributes<'_>, failures: Vec<Failure>) -> Status {
-    let mut status = attributes.forbidden("admission request denied by policy");
-    if let Some(first) = failures.first() {
-        status.message.clone_from(&first.message);
-        status.reason = first.reason.unwrap_or(status.reason);
-    }
-    let causes = failures.into_iter().map(|failure| Cause {
-        message: failure.message,
-        ..Cause::default()
-    });
-    status.details.get_or_insert_default().causes.extend(causes);
-    status
 }

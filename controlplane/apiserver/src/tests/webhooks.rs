@@ -366,38 +366,3 @@ async fn validating_webhooks_are_asked_at_the_same_time() {
     let took = begun.elapsed().as_secs_f64();
     assert!((1.0..3.0).contains(&took), "{took}");
 }
-
-#[tokio::test]
-async fn configurations_and_reviews_are_never_sent() {
-    let (server, admin) = cluster().await;
-    let hook = Hook::that(says(json!({"allowed": false}))).await;
-    let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"],
-        "resources": ["*/*"]}]);
-    let webhook = hook.webhook("v", json!({"rules": rules, "namespaceSelector": {}}));
-    configure(
-        &server,
-        &admin,
-        VALIDATING,
-        "c",
-        std::slice::from_ref(&webhook),
-    )
-    .await;
-    configure(&server, &admin, MUTATING, "c", &[webhook]).await;
-    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
-    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    assert_eq!(admin.post(path, review).await.0, 201);
-    assert_eq!(admin.post(CONFIG_MAPS, config_map("x")).await.0, 400);
-    // So one gets rid of it.
-    assert_eq!(
-        admin.delete(&format!("{VALIDATING}/c"), json!({})).await.0,
-        200
-    );
-    assert_eq!(
-        admin.delete(&format!("{MUTATING}/c"), json!({})).await.0,
-        200
-    );
-    server.state.store.cache.catch_up().await.unwrap();
-    assert_eq!(admin.post(CONFIG_MAPS, config_map("x")).await.0, 201);
-    assert_eq!(hook.asked().len(), 1);
-}
