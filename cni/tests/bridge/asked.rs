@@ -1,9 +1,6 @@
 //! What a runtime asks for by name: the program as `cnitool` calls it.
 
-use std::{
-    io::Write as _,
-    process::{Command, Output, Stdio},
-};
+use std::process::Output;
 
 use coracle_cni::{NetConf, netlink::Netlink};
 use serde_json::{Value, json};
@@ -13,23 +10,7 @@ use crate::harness::{Node, Pod, talk};
 fn call(node: &Node, pod: &Pod, command: &str, asked: &Value) -> Output {
     let mut conf = serde_json::to_value(node.conf()).unwrap();
     conf["runtimeConfig"] = asked.clone();
-    let run = || {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_coracle-cni"))
-            .env("CNI_COMMAND", command)
-            .env("CNI_CONTAINERID", &pod.attachment.container_id)
-            .env("CNI_IFNAME", "eth0")
-            .env("CNI_NETNS", &pod.path)
-            .env("CNI_PATH", "/nonexistent")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        stdin.write_all(conf.to_string().as_bytes()).unwrap();
-        drop(stdin);
-        child.wait_with_output().unwrap()
-    };
-    node.ns.run(run).unwrap()
+    node.call(pod, command, conf.to_string().as_bytes())
 }
 
 #[track_caller]

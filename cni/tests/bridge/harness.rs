@@ -4,6 +4,7 @@ use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
+    process::{Command, Output, Stdio},
     time::Duration,
 };
 
@@ -31,6 +32,25 @@ impl Node {
         std::fs::create_dir_all(dir.join("ns")).unwrap();
         let ns = NetNs::create(&dir.join("ns/node")).unwrap();
         Some(Self { dir, ns })
+    }
+
+    /// The plugin as a program, as a runtime or `cnitool` calls it.
+    pub(crate) fn call(&self, pod: &Pod, command: &str, conf: &[u8]) -> Output {
+        let run = || {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_coracle-cni"))
+                .env("CNI_COMMAND", command)
+                .env("CNI_CONTAINERID", &pod.attachment.container_id)
+                .env("CNI_IFNAME", "eth0")
+                .env("CNI_NETNS", &pod.path)
+                .env("CNI_PATH", "/nonexistent")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            child.stdin.take().unwrap().write_all(conf).unwrap();
+            child.wait_with_output().unwrap()
+        };
+        self.ns.run(run).unwrap()
     }
 
     pub(crate) fn pod(&self, name: &str) -> Pod {

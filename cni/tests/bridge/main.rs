@@ -9,12 +9,7 @@ mod nftables;
 mod spoofing;
 
 use std::{
-    collections::HashMap,
-    io::Write,
-    net::Ipv4Addr,
-    path::Path,
-    process::{Command, Stdio},
-    time::Instant,
+    collections::HashMap, io::Write, net::Ipv4Addr, path::Path, process::Command, time::Instant,
 };
 
 use coracle_cni::{
@@ -196,24 +191,7 @@ fn the_binary_speaks_the_protocol() {
     let Some(node) = Node::new("bin") else { return };
     let pod = node.pod("a");
     let conf = serde_json::to_vec(&node.conf()).unwrap();
-    let call = |command: &str| {
-        node.ns
-            .run(|| {
-                let mut child = Command::new(env!("CARGO_BIN_EXE_coracle-cni"))
-                    .env("CNI_COMMAND", command)
-                    .env("CNI_CONTAINERID", &pod.attachment.container_id)
-                    .env("CNI_IFNAME", "eth0")
-                    .env("CNI_NETNS", &pod.path)
-                    .env("CNI_PATH", "/nonexistent")
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .spawn()
-                    .unwrap();
-                child.stdin.take().unwrap().write_all(&conf).unwrap();
-                child.wait_with_output().unwrap()
-            })
-            .unwrap()
-    };
+    let call = |command: &str| node.call(&pod, command, &conf);
     let added = call("ADD");
     assert!(
         added.status.success(),

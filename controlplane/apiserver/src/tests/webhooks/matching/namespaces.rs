@@ -47,7 +47,7 @@ async fn what_is_below_a_namespace_is_in_it_and_streams_have_no_labels() {
         "rules": [rule("*", "", "v1", "namespaces/*")]});
     let absent = json!({"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]});
     let streams = Hook::allowing().await;
-    let unlabelled = json!({"objectSelector": absent, 
+    let unlabelled = json!({"objectSelector": absent,
         "rules": [rule("*", "", "v1", "pods/exec"), rule("*", "", "v1", "pods/eviction")]});
     let webhooks = [
         own.webhook("own", chosen),
