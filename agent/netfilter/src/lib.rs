@@ -50,6 +50,7 @@ use self::{
     engine::{EngineError, NodeEngine, ServiceEngine, UntrackedEngine},
     iptables::{Iptables, IptablesError, NodeRules, Writer},
     nftables::{Node, Services, node as nftables_node, services},
+    node::Overlay,
     service::ServiceNetwork,
 };
 
@@ -135,7 +136,8 @@ pub fn node_engine(mode: ProxyMode) -> Result<Box<dyn NodeEngine>, EngineError> 
     if over_nftables {
         return Ok(Box::new(Node::new(iptables.ok())));
     }
-    let leave_nftables = |overlay| nftables_node::remove_known(overlay).map_err(EngineError::new);
+    let leave_nftables =
+        |overlay: &Overlay| nftables_node::remove_known(overlay).map_err(EngineError::new);
     let iptables = iptables.map_err(EngineError::new)?;
     Ok(Box::new(NodeRules::new(iptables, leave_nftables)))
 }

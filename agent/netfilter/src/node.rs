@@ -1,6 +1,8 @@
 //! The plan for what a node's network needs beside Services and policies: ports of pods that are
 //! published, masquerade of what leaves, and the overlay that only nodes write to.
 
+use std::{collections::BTreeSet, net::Ipv4Addr};
+
 use ipnet::IpNet;
 
 use crate::{host_port::PodPorts, masquerade::Masquerade};
@@ -17,7 +19,7 @@ pub struct NodePlan {
 }
 
 /// The overlay between nodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Overlay {
     /// Nobody has told yet: what an earlier run has written stays.
     #[default]
@@ -25,12 +27,18 @@ pub enum Overlay {
     /// There is none.
     None,
     /// There is one.
-    Port {
-        /// Who is kept from it: all pods' addresses.
-        pods: IpNet,
-        /// UDP.
-        port: u16,
-    },
+    Port(Envelopes),
+}
+
+/// What nodes send each other, and who is kept from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelopes {
+    /// All pods' addresses: they send none.
+    pub pods: IpNet,
+    /// UDP.
+    pub port: u16,
+    /// The other nodes: nobody else's are taken. `None`: who they are is not known, anybody's.
+    pub nodes: Option<BTreeSet<Ipv4Addr>>,
 }
 
 /// What of a plan has changed.

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use coracle_netfilter::{
-    node::Overlay,
+    node::{Envelopes, Overlay},
     service::{Protocol, way::Sender},
 };
 
@@ -25,22 +25,25 @@ pub(super) struct Seen {
 /// Why it is dropped as it comes in, before anything is translated.
 pub(super) fn kept_out_as_it_comes(world: &World, seen: &Seen) -> Option<String> {
     let guard = guard(world, seen).filter(|guard| guard.is_of_pod)?;
-    let comes_in = seen.sender != Sender::Node;
-    (comes_in && (guard.is_to_node || guard.is_to_no_pod)).then(|| of_pod(seen))
+    (seen.sender != Sender::Node && guard.is_to_node).then(|| of_pod(seen))
 }
 
 /// Why it is dropped on its further way, also if a Service or a published port has led it there.
 pub(super) fn kept_out(world: &World, seen: &Seen, is_translated: bool) -> Option<String> {
-    let guard = guard(world, seen).filter(|guard| guard.is_of_pod || is_translated)?;
+    let guard = guard(world, seen)?;
     let is_forwarded = seen.sender != Sender::Node;
     let is_guarded = guard.is_to_node || (is_forwarded && guard.is_to_no_pod);
-    is_guarded.then(|| match guard.is_of_pod {
-        true => of_pod(seen),
-        false => format!(
-            "nothing that is translated gets to the overlay between nodes, UDP port {}",
-            seen.to.port()
-        ),
-    })
+    let port = seen.to.port();
+    match (guard.is_of_pod, is_translated) {
+        (true, _) if is_guarded => Some(of_pod(seen)),
+        (false, true) if is_guarded => Some(format!(
+            "nothing that is translated gets to the overlay between nodes, UDP port {port}"
+        )),
+        (false, false) if guard.is_to_node && guard.is_of_stranger => Some(format!(
+            "the overlay between nodes, UDP port {port}, takes packets from other nodes alone"
+        )),
+        _ => None,
+    }
 }
 
 fn of_pod(seen: &Seen) -> String {
@@ -52,18 +55,24 @@ fn of_pod(seen: &Seen) -> String {
 
 struct Guard {
     is_of_pod: bool,
+    is_of_stranger: bool,
     is_to_node: bool,
     is_to_no_pod: bool,
 }
 
 /// `None`: it is no envelope.
 fn guard(world: &World, seen: &Seen) -> Option<Guard> {
-    let Overlay::Port { pods, port } = world.overlay else {
+    let Overlay::Port(Envelopes { pods, port, nodes }) = &world.overlay else {
         return None;
     };
+    let is_node = |source: &IpAddr| match (nodes, source) {
+        (Some(nodes), IpAddr::V4(source)) => nodes.contains(source),
+        (None, _) | (_, IpAddr::V6(_)) => true,
+    };
     let (to, is_envelope) = (seen.to.ip(), seen.protocol == Protocol::Udp);
-    (is_envelope && to.is_ipv4() && seen.to.port() == port).then(|| Guard {
+    (is_envelope && to.is_ipv4() && seen.to.port() == *port).then(|| Guard {
         is_of_pod: pods.contains(&seen.source),
+        is_of_stranger: !is_node(&seen.source),
         is_to_node: world.kernel.own.contains(&to),
         is_to_no_pod: !pods.contains(&to),
     })

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use coracle_netfilter::{
     host_port::HostPort,
-    node::Overlay,
+    node::{Envelopes, Overlay},
     policy::{Plan, PolicyKey},
     service::{Endpoint, Port, PortView, Protocol, ServiceKey, ServiceNetwork, ServiceView},
 };

@@ -79,9 +79,9 @@ impl NodeRules {
             return Ok(());
         }
         drop(kept);
-        self.change(Part::Overlay, |plan| plan.overlay = overlay)?;
+        self.change(Part::Overlay, |plan| plan.overlay = overlay.clone())?;
         // A full disk is no reason to cut nodes off: the rules stand.
-        if let Err(error) = self.overlay.store(overlay) {
+        if let Err(error) = self.overlay.store(&overlay) {
             tracing::warn!(error = %ErrorChain(&error), "the next agent may not know of the overlay before a server tells it");
         }
         self.kept.lock().is_overlay_told = true;
@@ -90,7 +90,7 @@ impl NodeRules {
 
     /// As it was told last.
     pub(crate) fn overlay(&self) -> Overlay {
-        self.kept.lock().plan.overlay
+        self.kept.lock().plan.overlay.clone()
     }
 
     /// Writes again what others removed. Returns whether there was anything.
@@ -110,7 +110,7 @@ impl NodeRules {
 
     /// Another network has followed: nobody is kept from an overlay any more.
     pub(crate) fn forget_overlay(&self) -> Result<(), EngineError> {
-        self.overlay.store(Overlay::None).map_err(EngineError::new)
+        self.overlay.store(&Overlay::None).map_err(EngineError::new)
     }
 
     fn change(&self, part: Part, edit: impl FnOnce(&mut NodePlan)) -> Result<(), EngineError> {

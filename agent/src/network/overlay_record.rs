@@ -1,21 +1,26 @@
 //! What this node was told last of the overlay, one file: its link outlives the agent, and the next
-//! one may begin while the server is away. Then pods are kept out of it all the same.
+//! one may begin while the server is away. Then pods and strangers are kept out of it all the same.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
 };
 
-use coracle_netfilter::node::Overlay;
+use coracle_netfilter::node::{Envelopes, Overlay};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 const NAME: &str = "overlay.json";
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Port {
+struct Record {
     pods: IpNet,
     port: u16,
+    /// Earlier releases did not keep them.
+    #[serde(default)]
+    nodes: Option<BTreeSet<Ipv4Addr>>,
 }
 
 /// Why it cannot be remembered.
@@ -39,16 +44,19 @@ impl OverlayRecord {
     /// That there is none is remembered by nothing: whoever does not know removes no rules.
     pub(super) fn load(&self) -> Overlay {
         let read = fs::read(&self.0).ok();
-        let port = read.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        port.map_or(Overlay::Unknown, |Port { pods, port }| Overlay::Port {
-            pods,
-            port,
+        let known = read.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        known.map_or(Overlay::Unknown, |Record { pods, port, nodes }| {
+            Overlay::Port(Envelopes { pods, port, nodes })
         })
     }
 
-    pub(super) fn store(&self, overlay: Overlay) -> Result<(), RecordError> {
+    pub(super) fn store(&self, overlay: &Overlay) -> Result<(), RecordError> {
         let stored = match overlay {
-            Overlay::Port { pods, port } => self.write(&Port { pods, port }),
+            Overlay::Port(envelopes) => self.write(&Record {
+                pods: envelopes.pods,
+                port: envelopes.port,
+                nodes: envelopes.nodes.clone(),
+            }),
             Overlay::None | Overlay::Unknown => match fs::remove_file(&self.0) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
@@ -60,12 +68,12 @@ impl OverlayRecord {
         })
     }
 
-    fn write(&self, port: &Port) -> io::Result<()> {
+    fn write(&self, record: &Record) -> io::Result<()> {
         if let Some(dir) = self.0.parent() {
             fs::create_dir_all(dir)?;
         }
         let unfinished = self.0.with_extension("tmp");
-        fs::write(&unfinished, serde_json::to_vec(port)?)?;
+        fs::write(&unfinished, serde_json::to_vec(record)?)?;
         fs::rename(&unfinished, &self.0)
     }
 }
@@ -79,16 +87,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let record = OverlayRecord::in_dir(&dir.path().join("cni"));
         assert_eq!(record.load(), Overlay::Unknown);
-        record.store(Overlay::None).unwrap();
-        let overlay = Overlay::Port {
-            pods: "10.244.0.0/16".parse().unwrap(),
-            port: 8472,
+        record.store(&Overlay::None).unwrap();
+        let overlay = |nodes: Option<[u8; 4]>| {
+            Overlay::Port(Envelopes {
+                pods: "10.244.0.0/16".parse().unwrap(),
+                port: 8472,
+                nodes: nodes.map(|node| [node.into()].into()),
+            })
         };
-        record.store(overlay).unwrap();
-        assert_eq!(record.load(), overlay);
+        record.store(&overlay(Some([198, 18, 0, 2]))).unwrap();
+        assert_eq!(record.load(), overlay(Some([198, 18, 0, 2])));
+        // As an earlier release has written it.
+        fs::write(&record.0, r#"{"pods":"10.244.0.0/16","port":8472}"#).unwrap();
+        assert_eq!(record.load(), overlay(None));
         fs::write(&record.0, "{").unwrap();
         assert_eq!(record.load(), Overlay::Unknown);
-        record.store(Overlay::None).unwrap();
+        record.store(&Overlay::None).unwrap();
         assert!(!record.0.exists());
     }
 }

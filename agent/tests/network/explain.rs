@@ -23,7 +23,7 @@ use coracle_netfilter::{
     ProxyMode,
     host_port::HostPort,
     nftables::policies::{NodeNetwork, Policies},
-    node::Overlay,
+    node::{Envelopes, Overlay},
     policy::PolicyKey,
     service::Protocol,
 };

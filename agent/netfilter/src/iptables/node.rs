@@ -13,7 +13,7 @@ use crate::{
 
 /// What takes away the rules of another engine that these have followed: those of the overlay only
 /// if it is known.
-pub type NodeRemoval = fn(Overlay) -> Result<(), EngineError>;
+pub type NodeRemoval = fn(&Overlay) -> Result<(), EngineError>;
 
 /// Keeps them.
 #[derive(Debug)]
@@ -46,12 +46,10 @@ impl NodeRules {
                 Some(wanted) => masquerade::ensure(&self.iptables, wanted),
                 None => Ok(false),
             },
-            Part::Overlay => match plan.overlay {
+            Part::Overlay => match &plan.overlay {
                 Overlay::Unknown => Ok(false),
                 Overlay::None => envelopes::ensure(&self.iptables, None),
-                Overlay::Port { pods, port } => {
-                    envelopes::ensure(&self.iptables, Some((pods, port)))
-                }
+                Overlay::Port(wanted) => envelopes::ensure(&self.iptables, Some(wanted)),
             },
         }
     }
@@ -64,14 +62,14 @@ impl NodeRules {
         let mut wrote = self.ensure(plan, Part::Masquerade)?;
         wrote |= self.ensure(plan, Part::HostPorts)?;
         // Without an overlay its rules went when it did: looking for them would load modules.
-        if matches!(plan.overlay, Overlay::Port { .. }) {
+        if matches!(plan.overlay, Overlay::Port(_)) {
             wrote |= self.ensure(plan, Part::Overlay)?;
         }
         // Read before the rules were: what was written since counts as a change and is looked at
         // once more.
         self.verified = generation;
         if !self.alone {
-            let removed = (self.other_engine)(plan.overlay)
+            let removed = (self.other_engine)(&plan.overlay)
                 .inspect_err(|error| {
                     tracing::warn!(error = %ErrorChain(error), "cannot remove the node's rules that another engine has left");
                 })

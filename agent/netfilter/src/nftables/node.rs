@@ -6,8 +6,10 @@
 //!                       the same, where the port is on all addresses but loopback's: address 0.0.0.0
 //! postrouting -> a pod that reaches itself (hairpins): masquerade
 //!                itself: source . destination: leave alone; outgoing: source . any: masquerade
-//! prerouting (raw), input, forward -> envelopes: source . port: to here or to no pod: drop
-//! input, forward -> translated: any . port, translated to here or to no pod: drop
+//! prerouting (raw), input -> envelopes: source . port: to here: drop
+//! forward -> the same: to no pod: drop
+//! input, forward -> anybodys: any . port, translated to here or to no pod: drop
+//! input -> anybodys: any . port, and not nodes: source . port: drop
 //! ```
 //! The last is a table of its own: it stays as it is until somebody tells whether there is an
 //! overlay. Both tables are listed and compared with the plan whenever that changes: they have a
@@ -85,11 +87,11 @@ impl Node {
         let verified = &mut self.verified;
         let elements = elements::of(plan);
         let written = self.rules.ensure(&layout::rules(), &elements, verified);
-        let guarded = match plan.overlay {
+        let guarded = match &plan.overlay {
             Overlay::Unknown => Ok(false),
             Overlay::None => self.guard.remove(verified),
-            Overlay::Port { pods, port } => {
-                let elements = elements::of_overlay(pods, port);
+            Overlay::Port(envelopes) => {
+                let elements = elements::of_overlay(envelopes);
                 self.guard.ensure(&layout::guard(), &elements, verified)
             }
         };
@@ -153,10 +155,10 @@ pub fn remove() -> Result<(), NodeError> {
 }
 
 /// The same of what another engine has written anew: not of what it does not know yet.
-pub(crate) fn remove_known(overlay: Overlay) -> Result<(), NodeError> {
+pub(crate) fn remove_known(overlay: &Overlay) -> Result<(), NodeError> {
     match overlay {
         Overlay::Unknown => remove_table(&TABLE),
-        Overlay::None | Overlay::Port { .. } => remove(),
+        Overlay::None | Overlay::Port(_) => remove(),
     }
 }
 
@@ -195,7 +197,7 @@ impl Beside for NodeBeside<'_> {
     fn tables(&self) -> &'static [&'static str] {
         match self.0.overlay {
             Overlay::Unknown => &["nat"],
-            Overlay::None | Overlay::Port { .. } => &["nat", "raw", "mangle"],
+            Overlay::None | Overlay::Port(_) => &["nat", "raw", "mangle"],
         }
     }
 

@@ -341,10 +341,14 @@ fn what_only_nodes_send_is_dropped_from_pods() {
     };
     let arrives = Verdict::Arrives;
     check(&world, &cases(arrives, arrives, &[], &[]));
-    world.overlay = Overlay::Port {
-        pods: "10.244.0.0/16".parse().unwrap(),
-        port: 8472,
+    let overlay = |node: [u8; 4]| {
+        Overlay::Port(Envelopes {
+            pods: "10.244.0.0/16".parse().unwrap(),
+            port: 8472,
+            nodes: Some([node.into()].into()),
+        })
     };
+    world.overlay = overlay([198, 18, 0, 2]);
     let pods: &[&str] = &["pods send nothing to the overlay between nodes, UDP port 8472"];
     let others: &[&str] = &[
         "nothing that is translated gets to the overlay",
@@ -362,6 +366,20 @@ fn what_only_nodes_send_is_dropped_from_pods() {
             ("default/a", "node:8473/udp", arrives, &[]),
             ("node", "node/n2:8472/udp", arrives, &[]),
             ("198.18.0.2", "node:8472/udp", arrives, &[]),
+        ],
+    );
+    // Whoever is no other node, under whichever address.
+    let strangers: &[&str] = &["takes packets from other nodes alone"];
+    world.overlay = overlay([198, 18, 0, 9]);
+    let dropped = Verdict::Dropped;
+    check(
+        &world,
+        &[
+            ("198.18.0.2", "node:8472/udp", dropped, strangers),
+            ("192.0.2.7", "node:8472/udp", dropped, strangers),
+            ("node", "node:8472/udp", dropped, strangers),
+            ("192.0.2.7", "node:8472", arrives, &[]),
+            ("192.0.2.7", "node:8473/udp", arrives, &[]),
         ],
     );
     world.overlay = Overlay::Unknown;

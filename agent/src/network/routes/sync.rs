@@ -9,7 +9,7 @@ use coracle_api::pod_network::PodNetwork;
 use coracle_cni::netlink::{
     AddressFamily, Netlink, NetlinkError, Request, Route, RouteNetlinkMessage,
 };
-use coracle_netfilter::node::Overlay;
+use coracle_netfilter::node::{Envelopes, Overlay};
 use ipnet::{IpNet, Ipv4Net};
 use nix::errno::Errno;
 
@@ -33,12 +33,12 @@ pub(super) struct Wanted {
     /// All pods' addresses.
     pub(super) pods: Option<IpNet>,
     pub(super) told: PodNetwork,
-    /// What keeps pods out of the overlay.
+    /// What keeps pods and strangers out of the overlay.
     pub(super) network: Option<Arc<CniNetwork>>,
 }
 
 impl Wanted {
-    fn keep_pods_out(&self, overlay: Overlay) -> Result<(), NetworkError> {
+    fn guard(&self, overlay: Overlay) -> Result<(), NetworkError> {
         let network = self.network.as_ref();
         network.map_or(Ok(()), |network| network.set_overlay(overlay))
     }
@@ -49,7 +49,7 @@ impl Wanted {
 pub(super) enum SyncError {
     #[error(transparent)]
     Kernel(#[from] NetlinkError),
-    #[error("keep pods out of the overlay")]
+    #[error("keep pods and strangers out of the overlay")]
     Guard(#[source] NetworkError),
 }
 
@@ -88,13 +88,22 @@ pub(super) fn sync(wanted: &Wanted) -> Result<Outcome, SyncError> {
             uplink_mtu: mtu,
             port: wanted.told.vxlan_port,
         };
+        // A link that listens elsewhere would be unguarded there.
+        vxlan::remove_unfit(&mut netlink, &wanted_link)?;
         // Without it a pod speaks for another, so it comes before the link. Whose cluster has not
         // told where its pods are keeps at least this node's out.
-        let guard = Overlay::Port {
+        let guard = Overlay::Port(Envelopes {
             pods: wanted.pods.unwrap_or(own_cidr.into()),
             port: wanted_link.port,
-        };
-        wanted.keep_pods_out(guard).map_err(SyncError::Guard)?;
+            nodes: Some(
+                wanted
+                    .others
+                    .iter()
+                    .filter_map(|node| node.address)
+                    .collect(),
+            ),
+        });
+        wanted.guard(guard).map_err(SyncError::Guard)?;
         let link = vxlan::ensure_link(&mut netlink, &wanted_link)?;
         overlay = Some(link.index);
         for family in [AddressFamily::Inet, AddressFamily::Bridge] {
@@ -115,9 +124,7 @@ pub(super) fn sync(wanted: &Wanted) -> Result<Outcome, SyncError> {
         if netlink.link(vxlan::LINK)?.is_some() {
             vxlan::remove_link(&mut netlink)?;
         }
-        wanted
-            .keep_pods_out(Overlay::None)
-            .map_err(SyncError::Guard)?;
+        wanted.guard(Overlay::None).map_err(SyncError::Guard)?;
     }
     let plan = Plan::new(routes, &netlink.routes()?);
     requests.extend(plan_requests(&plan, overlay));

@@ -61,6 +61,19 @@ pub(super) struct Wanted {
     pub(super) port: u16,
 }
 
+impl Wanted {
+    fn mtu(&self) -> u32 {
+        self.uplink_mtu.saturating_sub(OVERLAY_OVERHEAD)
+    }
+
+    fn fits(&self, link: &Link) -> bool {
+        link.address == mac(self.local)
+            && link.mtu == self.mtu()
+            && link.vxlan_port == Some(self.port)
+            && link.up
+    }
+}
+
 /// Makes the link, or makes it anew after the node's address or the port changed. Idempotent.
 pub(super) fn ensure_link(netlink: &mut Netlink, wanted: &Wanted) -> Result<Link, NetlinkError> {
     let Wanted {
@@ -69,13 +82,8 @@ pub(super) fn ensure_link(netlink: &mut Netlink, wanted: &Wanted) -> Result<Link
         port,
         ..
     } = *wanted;
-    let mtu = wanted.uplink_mtu.saturating_sub(OVERLAY_OVERHEAD);
-    let fits = |link: &Link| {
-        link.address == mac(local) && link.mtu == mtu && link.vxlan_port == Some(port) && link.up
-    };
-    if netlink.link(LINK)?.is_some_and(|link| !fits(&link)) {
-        remove_link(netlink)?;
-    }
+    let mtu = wanted.mtu();
+    remove_unfit(netlink, wanted)?;
     if netlink.link(LINK)?.is_none() {
         let link = LinkVxlan::new(LINK, VNI)
             .local(local)
@@ -98,6 +106,14 @@ pub(super) fn ensure_link(netlink: &mut Netlink, wanted: &Wanted) -> Result<Link
     let request = Request::create("give the overlay's link its address", address);
     netlink.batch(vec![request.tolerate(&[Errno::EEXIST])])?;
     Ok(link)
+}
+
+/// Deletes a link that is another than wanted: of another address or port.
+pub(super) fn remove_unfit(netlink: &mut Netlink, wanted: &Wanted) -> Result<(), NetlinkError> {
+    if netlink.link(LINK)?.is_some_and(|link| !wanted.fits(&link)) {
+        remove_link(netlink)?;
+    }
+    Ok(())
 }
 
 /// Deletes the link and with it every entry. Succeeds if there is none.

@@ -1,7 +1,9 @@
 //! What a pod may try with the frames that it puts on its link.
 
 use std::{
+    io::Write as _,
     net::{Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket},
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -172,7 +174,7 @@ fn the_overlay_takes_packets_from_nodes_alone(mode: ProxyMode) {
         return;
     };
     let mut cluster = Cluster::new(&lab);
-    for node in &cluster.nodes {
+    let register = |node: &crate::harness::Node| {
         let told = json!({"mode": "overlay", "vxlanPort": OVERLAY, "clusterCIDR": "10.244.0.0/16"})
             .to_string();
         lab.api.put(
@@ -182,7 +184,8 @@ fn the_overlay_takes_packets_from_nodes_alone(mode: ProxyMode) {
                 "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
                 "status": {"addresses": [{"type": "InternalIP", "address": node.address.to_string()}]}}),
         );
-    }
+    };
+    cluster.nodes.iter().for_each(register);
     let links = |node: &crate::harness::Node| {
         let list = || crate::harness::output("ip", &["route"]);
         node.ns.run(list).unwrap().contains("coracle-vxlan")
@@ -245,7 +248,78 @@ fn the_overlay_takes_packets_from_nodes_alone(mode: ProxyMode) {
     let [near_node, far_node] = [0, 1].map(|at| &cluster.nodes[at].ns);
     assert_eq!(sent(far_node, (near, 30080)), None, "translated to here");
     assert_eq!(sent(near_node, (far, 30080)), None, "translated to others");
+    // Nobody but other nodes: no machine beside them, nor a program of the node itself.
+    let stranger = lab.node(9);
+    assert_eq!(sent(&stranger.ns, (near, OVERLAY)), None, "no node");
+    assert_eq!(sent(near_node, (near, OVERLAY)), None, "itself");
     // The envelope is as it should be: it is who sends it that matters.
     assert!(sent(far_node, (near, OVERLAY)).is_some());
     assert!(cluster.reaches("c", "a", 8080));
+    register(&stranger);
+    wait_for("a third node", || {
+        sent(&stranger.ns, (near, OVERLAY)).is_some()
+    });
+    lab.api.delete("nodes", "", &stranger.name);
+    wait_for("it is none any more", || {
+        sent(&stranger.ns, (near, OVERLAY)).is_none()
+    });
+    // A Service at that port is the pods' as any other.
+    let ports = json!([{"port": OVERLAY, "protocol": "UDP"}]);
+    let service = crate::fake_api::service("same", "10.96.0.45", &ports, &json!({}));
+    lab.api.put("services", service);
+    let target = json!([{"name": "", "port": PORT, "protocol": "UDP"}]);
+    let endpoint = a.address.to_string();
+    let slice = crate::fake_api::slice("same", &target, &[(&endpoint, "n1")]);
+    lab.api.put("endpointslices", slice);
+    wait_for("the Service at the overlay's port", || {
+        sent(&c.ns, ([10, 96, 0, 45].into(), OVERLAY)).is_some()
+    });
+}
+
+/// The agent follows the server to another port, and the guard cannot: the table is another
+/// program's own by now.
+#[test]
+fn no_link_listens_at_a_port_that_is_not_guarded() {
+    let Some(lab) = lab_by(ProxyMode::Nftables, "np-port") else {
+        return;
+    };
+    let (node, other) = (lab.node(1), lab.node(2));
+    let tell = |port: u16| {
+        let told = json!({"mode": "overlay", "vxlanPort": port, "clusterCIDR": "10.244.0.0/16"})
+            .to_string();
+        for node in [&node, &other] {
+            lab.api.put(
+                "nodes",
+                json!({"apiVersion": "v1", "kind": "Node",
+                    "metadata": {"name": node.name, "annotations": {"coracle.dev/pod-network": told}},
+                    "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
+                    "status": {"addresses": [{"type": "InternalIP", "address": node.address.to_string()}]}}),
+            );
+        }
+    };
+    tell(8472);
+    let _running = node.routes(Some(node.ready_network()));
+    let links = || {
+        let list = || crate::harness::output("ip", &["-d", "link", "show", "type", "vxlan"]);
+        node.ns.run(list).unwrap()
+    };
+    wait_for("the overlay", || links().contains("dstport 8472"));
+    let begin = || Command::new("nft").arg("-i").stdin(Stdio::piped()).spawn();
+    let mut owner = node.ns.run(begin).unwrap().unwrap();
+    let mut input = owner.stdin.take().unwrap();
+    let take = "delete table ip coracle-overlay; add table ip coracle-overlay { flags owner; }\n";
+    input.write_all(take.as_bytes()).unwrap();
+    wait_for("the table is another's", || {
+        let listed = node.nft(&["list", "table", "ip", "coracle-overlay"]);
+        listed.is_ok_and(|table| !table.contains("chain"))
+    });
+    tell(8473);
+    wait_for("nothing listens", || links().is_empty());
+    drop(input);
+    owner.wait().unwrap();
+    wait_for("the other port", || links().contains("dstport 8473"));
+    let guard = node
+        .nft(&["list", "table", "ip", "coracle-overlay"])
+        .unwrap();
+    assert!(guard.contains(". 8473"), "{guard}");
 }

@@ -13,7 +13,10 @@ use super::{
     },
     layout::name,
 };
-use crate::{masquerade::Masquerade, node::NodePlan};
+use crate::{
+    masquerade::Masquerade,
+    node::{Envelopes, NodePlan},
+};
 
 /// `224.0.0.0/4`: to everybody who listens, whose answers come to whoever asked.
 const MULTICAST: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 0);
@@ -30,8 +33,9 @@ pub(super) fn of(plan: &NodePlan) -> Elements {
 }
 
 /// Those of [`super::layout::guard`].
-pub(super) fn of_overlay(pods: IpNet, port: u16) -> Elements {
-    let IpNet::V4(pods) = pods else {
+pub(super) fn of_overlay(envelopes: &Envelopes) -> Elements {
+    let Envelopes { pods, port, nodes } = envelopes;
+    let IpNet::V4(pods) = *pods else {
         return Elements::new();
     };
     let port = [port.to_be_bytes().to_vec(), vec![0; 2]].concat();
@@ -40,8 +44,13 @@ pub(super) fn of_overlay(pods: IpNet, port: u16) -> Elements {
     let anybody = Ipv4Net::default();
     let mut all = Elements::new();
     put(&mut all, name::ENVELOPES, sent(pods), Data::None);
-    put(&mut all, name::TRANSLATED, sent(anybody), Data::None);
+    put(&mut all, name::ANYBODYS, sent(anybody), Data::None);
     put(&mut all, name::TO_PODS, between(anybody, pods), Data::None);
+    let nodes = nodes.as_ref();
+    let known = nodes.map(|nodes| nodes.iter().map(|node| Ipv4Net::from(*node)).collect());
+    for node in known.unwrap_or_else(|| vec![anybody]) {
+        put(&mut all, name::NODES, sent(node), Data::None);
+    }
     all
 }
 

@@ -35,7 +35,9 @@ pub(super) mod name {
     /// Pods and the overlay's port.
     pub(in crate::nftables) const ENVELOPES: &str = "envelopes";
     /// Anybody and the overlay's port.
-    pub(in crate::nftables) const TRANSLATED: &str = "translated";
+    pub(in crate::nftables) const ANYBODYS: &str = "anybodys";
+    /// The other nodes and the overlay's port.
+    pub(in crate::nftables) const NODES: &str = "nodes";
     /// Anybody and pods.
     pub(in crate::nftables) const TO_PODS: &str = "to-pods";
 }
@@ -85,12 +87,13 @@ pub(super) fn guard() -> Layout {
         table: GUARD,
         sets: vec![
             ranges(name::ENVELOPES, SENDER_AND_PORT),
-            ranges(name::TRANSLATED, SENDER_AND_PORT),
+            ranges(name::ANYBODYS, SENDER_AND_PORT),
+            ranges(name::NODES, SENDER_AND_PORT),
             ranges(name::TO_PODS, PAIR),
         ],
         chains: vec![
             chain("prerouting", Hook::Prerouting, -300, before()),
-            chain("input", Hook::Input, -150, drop_all(&Vec::new())),
+            chain("input", Hook::Input, -150, delivered()),
             chain("forward", Hook::Forward, -150, drop_all(&to_no_pod())),
         ],
     }
@@ -150,15 +153,25 @@ fn to_no_pod() -> Rule {
     ]
 }
 
+/// A Service at this port may lead to a pod: what is for others is dropped only after that.
 fn before() -> Vec<Rule> {
-    let of_pods = |to: Rule| when([envelope(name::ENVELOPES), to].concat(), Verdict::Drop);
-    vec![of_pods(to_machine()), of_pods(to_no_pod())]
+    let to_here = [envelope(name::ENVELOPES), to_machine()].concat();
+    vec![when(to_here, Verdict::Drop)]
+}
+
+/// Whoever sends to all addresses of the machine, or under one of its own, is no other node.
+fn delivered() -> Vec<Rule> {
+    let mut rules = drop_all(&Vec::new());
+    let mut strangers = envelope(name::ANYBODYS);
+    strangers.push(contains(name::NODES, true));
+    rules.push(when(strangers, Verdict::Drop));
+    rules
 }
 
 /// What was translated may be a pod's that has another's source by now, as another node's.
 fn drop_all(to: &Rule) -> Vec<Rule> {
     let translated = [
-        envelope(name::TRANSLATED),
+        envelope(name::ANYBODYS),
         is_translated(),
         vec![
             Expression::Connection(Connection::Direction, SCRATCH),

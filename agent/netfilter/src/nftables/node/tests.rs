@@ -17,6 +17,7 @@ use crate::{
     host_port::{HostPort, PodPorts},
     iptables::NodeRules,
     masquerade::Masquerade,
+    node::Envelopes,
     service::Protocol,
 };
 
@@ -50,10 +51,11 @@ fn plan() -> NodePlan {
             ),
             pod(3, &[(Protocol::Sctp, Some([198, 18, 0, 1]), 8080)]),
         ],
-        overlay: Overlay::Port {
+        overlay: Overlay::Port(Envelopes {
             pods: "10.244.0.0/16".parse().unwrap(),
             port: 8472,
-        },
+            nodes: Some([[198, 18, 0, 9], [198, 18, 1, 9]].map(Into::into).into()),
+        }),
     }
 }
 
@@ -70,8 +72,8 @@ fn held(table: &Table) -> Elements {
 #[track_caller]
 fn assert_kernel_has(plan: &NodePlan) {
     assert_eq!(held(&TABLE), of(plan));
-    match plan.overlay {
-        Overlay::Port { pods, port } => assert_eq!(held(&GUARD), of_overlay(pods, port)),
+    match &plan.overlay {
+        Overlay::Port(envelopes) => assert_eq!(held(&GUARD), of_overlay(envelopes)),
         _ => assert_eq!(present(&GUARD).unwrap(), None),
     }
 }
@@ -161,6 +163,21 @@ fn the_kernel_has_what_the_node_plans_and_nft_lists_it() {
         engine.write(&plan, Part::Masquerade).unwrap();
         assert_kernel_has(&plan);
         assert_eq!(rules(), before, "elements only");
+        let guard = || nft("-a -t list table ip coracle-overlay");
+        let before = guard();
+        let nodes = |nodes: Option<[[u8; 4]; 2]>| {
+            Overlay::Port(Envelopes {
+                pods: "10.244.0.0/16".parse().unwrap(),
+                port: 8472,
+                nodes: nodes.map(|nodes| nodes.map(Into::into).into()),
+            })
+        };
+        for overlay in [nodes(Some([[198, 18, 0, 9], [198, 18, 2, 9]])), nodes(None)] {
+            plan.overlay = overlay;
+            engine.write(&plan, Part::Overlay).unwrap();
+            assert_kernel_has(&plan);
+            assert_eq!(guard(), before, "elements only");
+        }
         plan.overlay = Overlay::None;
         engine.write(&plan, Part::Overlay).unwrap();
         assert_kernel_has(&plan);
@@ -217,7 +234,7 @@ fn pods_are_kept_out_of_an_overlay_that_nobody_has_told_of() {
             ..plan.clone()
         };
         engine().reconcile(&plan).unwrap();
-        let leave = |overlay| remove_known(overlay).map_err(EngineError::new);
+        let leave = |overlay: &Overlay| remove_known(overlay).map_err(EngineError::new);
         let mut over_iptables = NodeRules::new(Iptables::find().unwrap(), leave);
         over_iptables.reconcile(&unknown).unwrap();
         assert_eq!(present(&TABLE).unwrap(), None);
@@ -264,7 +281,7 @@ fn each_engine_takes_the_nodes_rules_over_from_the_other() {
     on_ground("node-takeover", || {
         let plan = plan();
         for _ in 0..2 {
-            let leave = |overlay| remove_known(overlay).map_err(EngineError::new);
+            let leave = |overlay: &Overlay| remove_known(overlay).map_err(EngineError::new);
             let mut over_iptables = NodeRules::new(Iptables::find().unwrap(), leave);
             over_iptables.reconcile(&plan).unwrap();
             assert_eq!(present(&TABLE).unwrap(), None);
