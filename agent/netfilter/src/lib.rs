@@ -192,6 +192,38 @@ fn remove_untracked_over_iptables() -> Result<(), IptablesError> {
     iptables::untracked::ensure(&iptables, None).map(drop)
 }
 
+/// Takes away what an engine has written of a node's own rules, whichever has: published ports and
+/// what guards the overlay. A network's masquerade over iptables is the network's.
+///
+/// # Errors
+/// [`EngineError`]: rules may be left. Calling again is the way on.
+pub fn remove_node_rules() -> Result<(), EngineError> {
+    let over_iptables = remove_node_rules_over_iptables().map_err(EngineError::new);
+    nftables_node::remove()
+        .map_err(EngineError::new)
+        .and(over_iptables)
+}
+
+fn remove_node_rules_over_iptables() -> Result<(), IptablesError> {
+    let iptables = match Iptables::find() {
+        Ok(iptables) => iptables,
+        // Where nftables keeps all rules it need not be installed.
+        Err(_) if !has_rules_in_iptables() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let has = |table: &str| nftables::has_iptables_table(&iptables, table);
+    if has("nat") {
+        iptables::host_ports::ensure(&iptables, &[])?;
+    }
+    // Asking for a table makes it.
+    for (table, hooks) in iptables::envelopes::TABLES {
+        if has(table) {
+            iptables.ensure(table, &iptables::envelopes::plan(None, hooks))?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether nftables can keep all rules of a node here, Services' and its own: asks the kernel for
 /// tables like those, which are gone with the same transaction. The kernel may load modules.
 ///

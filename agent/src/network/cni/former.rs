@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use coracle_cni::{CniError, bridge, masquerade, netlink::Netlink, veth};
-use coracle_netfilter::nftables;
+use coracle_netfilter::{engine::EngineError, remove_node_rules};
 use coracle_telemetry::ErrorChain;
 use parking_lot::Mutex;
 
@@ -112,7 +112,7 @@ enum LeaveError {
     #[error(transparent)]
     Links(#[from] CniError),
     #[error(transparent)]
-    Rules(#[from] nftables::node::NodeError),
+    Rules(#[from] EngineError),
 }
 
 /// Says how many use it.
@@ -128,8 +128,8 @@ fn leave(own: &OwnNetwork, name: &str) -> Result<usize, LeaveError> {
             return Ok(count);
         }
     }
-    // Whichever engine has written them; over nftables iptables need not be installed.
-    nftables::node::remove()?;
+    // Whichever engine has written them.
+    remove_node_rules()?;
     if let Some(conf) = own.conf() {
         masquerade::remove(&conf)?;
     }

@@ -6,11 +6,14 @@ use coracle_agent::network::{
     PodNetwork as _,
     cni::{CniConfig, CniNetwork},
 };
-use coracle_netfilter::ProxyMode;
+use coracle_netfilter::{
+    ProxyMode,
+    node::{Envelopes, Overlay},
+};
 use serde_json::json;
 
 use super::{eventually, files, links, published};
-use crate::harness::{Lab, Node, ask, ip, lab, lab_by, output};
+use crate::harness::{CLUSTER_CIDR, Lab, Node, ask, ip, lab, lab_by, output};
 
 /// Of a plugin that gives every pod the same address, and writes down what it is asked for.
 fn foreign(lab: &Lab, node: &Node) -> CniNetwork {
@@ -67,6 +70,12 @@ fn goes_with_its_last_pod(mode: ProxyMode) {
         node.pod(&own, "stays", published(8081)),
         node.pod(&own, "gone", published(8082)),
     );
+    let overlay = Overlay::Port(Envelopes {
+        pods: CLUSTER_CIDR.parse().unwrap(),
+        port: 8472,
+        nodes: Some([[198, 18, 1, 2].into()].into()),
+    });
+    node.ns.run(|| own.set_overlay(overlay).unwrap()).unwrap();
     drop(own);
     let other = foreign(&lab, &node);
     let server = stays.serve("stays");
@@ -98,11 +107,11 @@ fn goes_with_its_last_pod(mode: ProxyMode) {
     assert!(links(&node).is_empty());
     assert_eq!(files(&lab.dir.join("n1/networks/coracle")), 0);
     let rules = node.iptables_save();
-    for left in ["8081", "CORACLE-MASQ", "10.244.1.0/24"] {
+    for left in ["CORACLE-", "8081", "8472", "10.244.1.0/24"] {
         assert!(!rules.contains(left), "{left}: {rules}");
     }
     let tables = node.nft(&["list", "tables"]).unwrap();
-    assert!(!tables.contains("coracle-node"), "{tables}");
+    assert!(!tables.contains("coracle"), "{tables}");
     // The next start knows nothing of it.
     foreign(&lab, &node).ready().unwrap();
 }
