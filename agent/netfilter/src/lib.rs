@@ -36,6 +36,7 @@ pub mod masquerade;
 mod netlink;
 pub mod nftables;
 pub mod node;
+mod other_variant;
 #[cfg(test)]
 mod packets;
 pub mod policy;
@@ -51,6 +52,7 @@ use self::{
     iptables::{Iptables, IptablesError, NodeRules, Writer},
     nftables::{Node, Services, node as nftables_node, services},
     node::Overlay,
+    other_variant::{NodeVariants, ServiceVariants},
     service::ServiceNetwork,
 };
 
@@ -139,7 +141,8 @@ pub fn node_engine(mode: ProxyMode) -> Result<Box<dyn NodeEngine>, EngineError> 
     let leave_nftables =
         |overlay: &Overlay| nftables_node::remove_known(overlay).map_err(EngineError::new);
     let iptables = iptables.map_err(EngineError::new)?;
-    Ok(Box::new(NodeRules::new(iptables, leave_nftables)))
+    let engine = NodeRules::new(iptables.clone(), leave_nftables);
+    Ok(Box::new(NodeVariants::new(engine, &iptables)))
 }
 
 /// The engine for what is no connection on this machine: [`ProxyMode::Auto`] asks the kernel. It
@@ -244,7 +247,8 @@ pub fn has_rules_in_iptables() -> bool {
 
 fn over_iptables(iptables: Iptables, network: ServiceNetwork) -> Box<dyn ServiceEngine> {
     let leave_nftables = || services::remove().map_err(EngineError::new);
-    Box::new(Writer::new(iptables, network).instead_of(leave_nftables))
+    let writer = Writer::new(iptables.clone(), network.clone()).instead_of(leave_nftables);
+    Box::new(ServiceVariants::new(writer, &iptables, network))
 }
 
 #[cfg(test)]

@@ -33,7 +33,11 @@ pub mod untracked;
 mod vip;
 mod whole;
 
-pub(crate) use self::beside::has as has_iptables_table;
+pub(crate) use self::{
+    beside::{Iptabled, has as has_iptables_table},
+    node::NodeBeside,
+    services::ServicesBeside,
+};
 pub use self::{node::Node, services::Services, untracked::Untracked};
 
 /// Whether there are chains whose names start so, such as those that iptables writes: they are seen

@@ -261,10 +261,7 @@ impl Writer {
             self.alone = false;
             tracing::warn!(error = %ErrorChain(&error), "cannot remove what another engine has left");
         }
-        match self
-            .iptables
-            .clean_other_variant(&["nat", "filter"], OWN_CHAINS)
-        {
+        match self.iptables.clean_other_variant(&["nat"], OWN_CHAINS) {
             Ok(true) => tracing::info!(
                 "removed own rules from the variant of iptables that is not used any more"
             ),

@@ -21,7 +21,7 @@ use crate::{
 const FILTER: &str = "filter";
 
 /// Whose rules are beside: what takes them from a table, and what permits.
-pub(super) trait Beside {
+pub(crate) trait Beside {
     /// Where an engine over iptables may have left something.
     fn tables(&self) -> &'static [&'static str];
 
@@ -34,7 +34,7 @@ pub(super) trait Beside {
 
 /// What was done in the tables of both variants of iptables: the kernel follows whichever is used.
 #[derive(Debug)]
-pub(super) struct Iptabled(Vec<Variant>);
+pub(crate) struct Iptabled(Vec<Variant>);
 
 #[derive(Debug)]
 struct Variant {
@@ -46,15 +46,21 @@ struct Variant {
 impl Iptabled {
     /// One that is not installed is not used.
     pub(super) fn new(iptables: Option<Iptables>) -> Self {
-        let other = iptables
-            .as_ref()
-            .map(|one| Iptables::variant(!one.is_nft()));
-        let other = other.and_then(Result::ok);
+        let other = iptables.as_ref().and_then(other_variant);
+        Self::of(iptables.into_iter().chain(other))
+    }
+
+    /// Beside an engine over `iptables` itself.
+    pub(crate) fn other_than(iptables: &Iptables) -> Self {
+        Self::of(other_variant(iptables))
+    }
+
+    fn of(variants: impl IntoIterator<Item = Iptables>) -> Self {
         let variant = |iptables| Variant {
             iptables,
             settled: false,
         };
-        Self(iptables.into_iter().chain(other).map(variant).collect())
+        Self(variants.into_iter().map(variant).collect())
     }
 
     /// Has all looked at again.
@@ -66,7 +72,7 @@ impl Iptabled {
 
     /// Looks, and writes what is missing. Returns whether it wrote. What fails is tried again with
     /// the next comparison: nftables' rules do not wait for it.
-    pub(super) fn ensure(&mut self, beside: &dyn Beside) -> bool {
+    pub(crate) fn ensure(&mut self, beside: &dyn Beside) -> bool {
         let each = self.0.iter_mut();
         each.fold(false, |wrote, variant| variant.ensure(beside) | wrote)
     }
@@ -77,6 +83,11 @@ impl Iptabled {
         let uncounted = each.filter(|variant| !(variant.settled && variant.iptables.is_nft()));
         uncounted.fold(false, |wrote, variant| variant.ensure(beside) | wrote)
     }
+}
+
+/// One that is not installed is not used.
+fn other_variant(iptables: &Iptables) -> Option<Iptables> {
+    Iptables::variant(!iptables.is_nft()).ok()
 }
 
 impl Variant {

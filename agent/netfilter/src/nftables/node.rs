@@ -191,7 +191,7 @@ pub fn probe() -> Result<(), NodeError> {
 }
 
 /// What is left to iptables' tables.
-struct NodeBeside<'a>(&'a NodePlan);
+pub(crate) struct NodeBeside<'a>(pub(crate) &'a NodePlan);
 
 impl Beside for NodeBeside<'_> {
     fn tables(&self) -> &'static [&'static str] {

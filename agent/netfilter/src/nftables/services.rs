@@ -35,10 +35,8 @@ use std::{collections::BTreeSet, time::Instant};
 
 use coracle_telemetry::ErrorChain;
 
-use self::{
-    beside::ServicesBeside, book::Book, difference::Difference, parts::TABLE,
-    reading::inherited_order,
-};
+pub(crate) use self::beside::ServicesBeside;
+use self::{book::Book, difference::Difference, parts::TABLE, reading::inherited_order};
 pub use self::{error::NftablesError, probe::probe};
 use super::{
     batch::Batch,

@@ -11,13 +11,13 @@ use crate::{
 
 /// What shall be there.
 #[derive(Debug)]
-pub(super) struct ServicesBeside {
+pub(crate) struct ServicesBeside {
     nat: Desired,
     filter: Desired,
 }
 
 impl ServicesBeside {
-    pub(super) fn new(network: ServiceNetwork) -> Self {
+    pub(crate) fn new(network: ServiceNetwork) -> Self {
         let (nat, filter) = BaseRules::new(network).of_other_engine();
         Self { nat, filter }
     }
