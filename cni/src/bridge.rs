@@ -9,7 +9,7 @@ use std::{net::Ipv4Addr, path::Path};
 use ipnet::Ipv4Net;
 use nix::errno::Errno;
 use rtnetlink::{
-    LinkBridge, LinkUnspec,
+    LinkBridge, LinkMessageBuilder, LinkUnspec,
     packet_route::{RouteNetlinkMessage, address::AddressMessage},
 };
 
@@ -71,7 +71,7 @@ pub fn ensure(netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
         .address(mac(wanted.addr()).to_vec())
         .up()
         .build();
-    if netlink.link(&conf.bridge)?.is_none() {
+    if netlink.link(&conf.bridge)?.is_none() && !take_back_name(netlink, conf)? {
         netlink.batch(vec![
             Request::create("make the bridge", RouteNetlinkMessage::NewLink(create))
                 .tolerate(&[Errno::EEXIST]),
@@ -117,6 +117,36 @@ pub fn ensure(netlink: &mut Netlink, conf: &NetConf) -> Result<Link, CniError> {
     netlink.batch(requests)?;
     set_sysctls()?;
     Ok(link)
+}
+
+/// Gives the bridge its name again, if it is there under another: its pods are on it, and a second
+/// one would have the same address. Nobody else's has both that and the hardware address.
+fn take_back_name(netlink: &mut Netlink, conf: &NetConf) -> Result<bool, CniError> {
+    let wanted = conf.ipam.gateway_net();
+    let addresses = netlink.addresses()?;
+    let is_it = |link: &Link| {
+        link.is_bridge
+            && link.address == mac(wanted.addr())
+            && addresses.contains(&(link.index, wanted))
+    };
+    let Some(link) = netlink.links()?.into_iter().find(is_it) else {
+        return Ok(false);
+    };
+    tracing::warn!(
+        name = link.name,
+        bridge = conf.bridge,
+        "somebody has renamed the bridge of the pods: it gets its name again"
+    );
+    let set = |what, message: LinkMessageBuilder<LinkUnspec>| {
+        Request::change(what, RouteNetlinkMessage::SetLink(message.build()))
+    };
+    let unspec = || LinkUnspec::new_with_index(link.index);
+    // Kernels before 6.2 rename none that is up.
+    netlink.batch(vec![
+        set("set the renamed bridge down", unspec().down()),
+        set("rename the bridge", unspec().name(&conf.bridge)),
+    ])?;
+    Ok(true)
 }
 
 /// Deletes the bridge. Succeeds if there is none.

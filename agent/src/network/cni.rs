@@ -180,6 +180,13 @@ impl CniNetwork {
         }
     }
 
+    /// Tells of one that an earlier run has attached: [`Self::repair`] looks after it, too.
+    pub fn know(&self, request: &PodNetworkRequest) {
+        if let Backend::Own(own, _) = &self.backend {
+            own.know(request);
+        }
+    }
+
     /// Asks others' plugins whether they could attach a pod, until `shutdown`: [`Self::ready`]
     /// tells what they said last. Only waits where the network is the own one alone.
     pub async fn keep_status(&self, shutdown: CancellationToken) {

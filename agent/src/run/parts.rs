@@ -108,6 +108,7 @@ pub(crate) async fn real_parts(
     release_vanished(&runtime, &cni).await;
     let attached = runtime.attached().into_iter();
     let attached = attached.inspect(|(request, addresses)| {
+        cni.know(request);
         published.add(request);
         places.add(request, addresses);
     });

@@ -2,10 +2,12 @@
 //!
 //! The configuration is generated from the node's podCIDR and remembered on disk, so that pods get
 //! their network back while the API server is away. Nothing is executed for a pod unless it
-//! publishes ports. This file keeps what the network is; `attachment` has the pods.
+//! publishes ports. This file keeps what the network is; `attachment` has the pods, `repair` what
+//! others have removed.
 
 mod attachment;
 mod mtu;
+mod repair;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,7 +31,7 @@ use parking_lot::Mutex;
 use super::{CniConfig, NETWORK, PLUGIN, chain};
 use crate::{
     network::{
-        NetworkError,
+        NetworkError, PodNetworkRequest,
         node_rules::NodeRules,
         port_map::{PortMaps, Remembered},
     },
@@ -57,6 +59,8 @@ struct Shared {
     /// Sandboxes whose setup runs, and whether they were torn down meanwhile: then the setup undoes
     /// itself.
     attaching: Mutex<HashMap<SandboxId, bool>>,
+    /// Sandboxes that have a link, and what they had asked for.
+    attached: Mutex<HashMap<SandboxId, PodNetworkRequest>>,
     /// Sandboxes whose address is kept until their link is gone.
     releasing: Mutex<HashSet<SandboxId>>,
     ports: PortMaps,
@@ -86,6 +90,7 @@ impl OwnNetwork {
                 nodes: Mutex::default(),
                 overhead: Mutex::default(),
                 attaching: Mutex::default(),
+                attached: Mutex::default(),
                 releasing: Mutex::default(),
                 ports: PortMaps::new(ports, Arc::clone(&rules)),
                 rules,
@@ -208,39 +213,6 @@ impl OwnNetwork {
             overhead,
             remembered,
         ))
-    }
-
-    /// Writes again what was removed from bridge and rules. Blocks.
-    pub(super) fn repair(&self) -> Result<(), NetworkError> {
-        let Some(conf) = self.conf() else {
-            return Ok(());
-        };
-        self.try_repair(&conf).map_err(failed("CHECK"))
-    }
-
-    fn try_repair(&self, conf: &NetConf) -> Result<(), CniError> {
-        self.publish(conf)?;
-        let mut netlink = Netlink::open()?;
-        bridge::ensure(&mut netlink, conf)?;
-        let attached = coracle_cni::reattach(&mut netlink, conf)?;
-        if attached > 0 {
-            tracing::warn!(
-                attached,
-                bridge = conf.bridge,
-                "put pods back on the bridge, which somebody had deleted"
-            );
-        }
-        if self.shared.rules.repair()? {
-            tracing::info!("repaired rules of the pods' network that were not there");
-        }
-        Ok(())
-    }
-
-    /// Whether others may have removed rules, or the bridge.
-    pub(super) fn is_disturbed(&self) -> bool {
-        let find = |conf: &NetConf| bridge::find(&mut Netlink::open()?, conf);
-        let is_lost = |conf: NetConf| matches!(find(&conf), Ok(None));
-        self.shared.rules.is_disturbed() || self.conf().is_some_and(is_lost)
     }
 
     /// Keeps pods out of the overlay. Blocks.

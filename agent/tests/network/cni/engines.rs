@@ -10,11 +10,12 @@ use std::{
 };
 
 use coracle_agent::network::PodNetwork as _;
+use coracle_cni::veth::host_name;
 use coracle_netfilter::ProxyMode::{self, Iptables, Nftables};
 use coracle_netns::NetNs;
 
 use super::published;
-use crate::harness::{Node, ask, lab_by, note, output, serve, wait_for};
+use crate::harness::{Node, Pod, ask, lab_by, note, output, serve, wait_for};
 
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -196,11 +197,14 @@ fn pods_come_back_to_a_bridge_that_somebody_has_taken() {
             .run(|| output("ip", &words.split(' ').collect::<Vec<_>>()))
     };
     ip(&format!("link add {theirs} up type veth peer name theirs")).unwrap();
-    let _running = node.routes_repaired(Some(network), NEVER);
+    let running = node.routes_repaired(Some(network.clone()), NEVER);
+    let link_of = |pod: &Pod| host_name(&pod.request.sandbox_id.0, "eth0");
     for damage in [
         "link del coracle0",
         "link set coracle0 down",
         "addr flush dev coracle0",
+        "link set coracle0 name elsewhere",
+        &format!("link del {}", link_of(&a)),
     ] {
         ip(damage).unwrap();
         let took = wait_for("healed", || {
@@ -213,6 +217,25 @@ fn pods_come_back_to_a_bridge_that_somebody_has_taken() {
     }
     let shown = ip(&format!("-d link show {theirs}")).unwrap();
     assert!(!shown.contains("master"), "{shown}");
+    let links = ip("-o link show").unwrap();
+    assert!(!links.contains("elsewhere"), "{links}");
+    // One that serves under another name is left alone.
+    ip(&format!("link set {} name elsewhere", link_of(&b))).unwrap();
+    node.block_on(network.repair()).unwrap();
+    assert!(ip("-o link show").unwrap().contains("elsewhere"));
+    assert!(ask(&a.ns, &format!("{}:8080", b.address)).is_ok());
+    // The next agent is told of what an earlier one has attached.
+    drop((running, network));
+    let next = node.ready_network();
+    next.know(&a.request);
+    ip(&format!("link del {}", link_of(&a))).unwrap();
+    node.block_on(next.repair()).unwrap();
+    assert!(ask(&outside.ns, "198.18.0.1:8081").is_ok());
+    // Nobody makes one for a pod that goes.
+    node.block_on(next.teardown(&a.request)).unwrap();
+    ip(&format!("link del {}", link_of(&a))).unwrap();
+    node.block_on(next.repair()).unwrap();
+    assert!(!ip("-o link show").unwrap().contains(&link_of(&a)));
 }
 
 fn a_killed_agents_ports_go_on_and_the_next_withdraws_them(mode: ProxyMode) {

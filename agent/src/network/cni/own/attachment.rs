@@ -29,15 +29,27 @@ impl OwnNetwork {
         self.shared.releasing.lock().remove(sandbox);
     }
 
+    /// Of one that has a link, also from an earlier run: it is made anew if somebody deletes it.
+    pub(in crate::network::cni) fn know(&self, request: &PodNetworkRequest) {
+        let (id, request) = (request.sandbox_id.clone(), request.clone());
+        self.shared.attached.lock().insert(id, request);
+    }
+
     /// Blocks, longer than whoever asked may want to wait: what is torn down meanwhile is undone.
     pub(in crate::network::cni) fn setup(
         &self,
         request: &PodNetworkRequest,
     ) -> Result<CniResult, NetworkError> {
+        let id = &request.sandbox_id;
+        self.know(request);
         let outcome = self.try_setup(request);
-        if self.shared.attaching.lock().remove(&request.sandbox_id) != Some(true) {
+        if outcome.is_err() {
+            self.shared.attached.lock().remove(id);
+        }
+        if self.shared.attaching.lock().remove(id) != Some(true) {
             return outcome;
         }
+        self.shared.attached.lock().remove(id);
         if outcome.is_ok()
             && let Some(conf) = self.conf()
         {
@@ -84,6 +96,7 @@ impl OwnNetwork {
         request: &PodNetworkRequest,
     ) -> Result<(), NetworkError> {
         let id = &request.sandbox_id;
+        self.shared.attached.lock().remove(id);
         if let Some(cancelled) = self.shared.attaching.lock().get_mut(id) {
             *cancelled = true;
         }
@@ -98,7 +111,7 @@ impl OwnNetwork {
     /// Waits until the sandbox' link is gone, deletes it if the end of its namespace has not done
     /// so after a while, and gives the address back.
     pub(in crate::network::cni) async fn collect_link(self, request: PodNetworkRequest) {
-        let name = veth::host_name(&request.sandbox_id.0, IFNAME);
+        let name = link_name(&request.sandbox_id);
         for _ in 0..LINK_GRACE.as_millis() / LINK_POLL.as_millis() {
             tokio::time::sleep(LINK_POLL).await;
             let name = name.clone();
@@ -154,7 +167,12 @@ impl OwnNetwork {
     }
 }
 
-fn attachment(request: &PodNetworkRequest) -> Attachment {
+/// The node's end of a sandbox' pair.
+pub(super) fn link_name(id: &SandboxId) -> String {
+    veth::host_name(&id.0, IFNAME)
+}
+
+pub(super) fn attachment(request: &PodNetworkRequest) -> Attachment {
     Attachment {
         container_id: request.sandbox_id.0.clone(),
         ifname: IFNAME.to_owned(),
