@@ -156,11 +156,7 @@ impl PortMaps {
             mappings: mappings.to_vec(),
         };
         let path = self.dir.join(&id.0);
-        let record = || {
-            fs::create_dir_all(&self.dir)
-                .and_then(|()| fs::write(&path, serde_json::to_vec(&entry)?))
-        };
-        record().map_err(|source| PortMapError::Record {
+        record(&path, &entry).map_err(|source| PortMapError::Record {
             path: path.clone(),
             source,
         })?;
@@ -218,6 +214,16 @@ impl PortMaps {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Replaces it as a whole: a record that is cut off would be none. Not beside it, where each file
+/// is a record. No reboot is survived by what it tells of, so nothing waits for the disk.
+fn record(path: &Path, entry: &Published) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(path);
+    fs::create_dir_all(dir)?;
+    let unfinished = dir.with_extension("tmp");
+    fs::write(&unfinished, serde_json::to_vec(entry)?)?;
+    fs::rename(&unfinished, path)
 }
 
 fn remove(path: &Path) -> Result<(), PortMapError> {
@@ -312,6 +318,29 @@ mod tests {
                 ports
             }
         );
+    }
+
+    #[test]
+    fn a_record_is_replaced_as_a_whole_and_what_is_unfinished_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = dir.path().join("hostports");
+        let (path, unfinished) = (records.join("abc"), dir.path().join("hostports.tmp"));
+        let entry = |last: u8| Published {
+            address: [10, 0, 0, last].into(),
+            mappings: Vec::new(),
+        };
+        record(&path, &entry(5)).unwrap();
+        // Whoever ends while it is written leaves what was there.
+        let before = fs::File::open(&path).unwrap();
+        record(&path, &entry(6)).unwrap();
+        let seen: Published = serde_json::from_reader(before).unwrap();
+        assert_eq!(seen, entry(5));
+        fs::write(&unfinished, "{\"address\":\"10.0").unwrap();
+        let loaded = Remembered::load(records);
+        let all: Vec<_> = loaded.published.into_iter().collect();
+        assert_eq!(all, [("abc".to_owned(), entry(6))]);
+        record(&path, &entry(7)).unwrap();
+        assert!(!unfinished.exists());
     }
 
     #[test]
