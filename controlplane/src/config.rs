@@ -10,7 +10,7 @@ use coracle_api::{
     load_balancer::Served,
     pod_network::{DEFAULT_VXLAN_PORT, Mode},
 };
-use coracle_apiserver::{AdmissionConfig, pki::ServerNames};
+use coracle_apiserver::{AdmissionConfig, config::NODE_PORTS, pki::ServerNames};
 use coracle_scheduler::SchedulerConfig;
 use hyper::http::uri::Authority;
 use ipnet::Ipv4Net;
@@ -119,6 +119,16 @@ pub enum ServerConfigError {
         "--vxlan-port 0 cannot be used: expected a UDP port that is free on every node, such as 4789"
     )]
     VxlanPort,
+    /// A Service could be given the overlay's port: nodes would send their pods' packets to it.
+    #[error(
+        "--vxlan-port {port} cannot be used: Services get node ports from {} to {}; choose another, such as 4789, or --pod-network direct, which has no overlay",
+        NODE_PORTS.start(),
+        NODE_PORTS.end()
+    )]
+    VxlanNodePort {
+        /// What was given.
+        port: u16,
+    },
     /// The stable address is none.
     #[error(
         "--control-plane-endpoint {endpoint:?} cannot be used: expected HOST or HOST:PORT, such as api.example.org:6443"
@@ -197,6 +207,11 @@ impl ServerConfig {
         }
         if self.vxlan_port == 0 {
             return Err(ServerConfigError::VxlanPort);
+        }
+        if NODE_PORTS.contains(&self.vxlan_port) && self.pod_network != Mode::Direct {
+            return Err(ServerConfigError::VxlanNodePort {
+                port: self.vxlan_port,
+            });
         }
         self.endpoint()?;
         if let Some(name) = self.names.iter().find(|name| !is_name(name)) {
@@ -302,7 +317,11 @@ mod tests {
     #[test]
     fn bad_ranges_name_flag_value_and_expectation() {
         type Change = fn(&mut ServerConfig);
-        let cases: [(Change, &str); 4] = [
+        let cases: [(Change, &str); 5] = [
+            (
+                |c| c.vxlan_port = 32_000,
+                "--vxlan-port 32000 cannot be used: Services get node ports from 30000 to 32767",
+            ),
             (
                 |c| c.service_cidr = "10.0.0.0/30".parse().unwrap(),
                 "--service-cidr 10.0.0.0/30 cannot be used",
@@ -324,6 +343,8 @@ mod tests {
             let message = check(change).unwrap_or_default();
             assert!(message.contains(expected), "{message}");
         }
+        let direct = |c: &mut ServerConfig| (c.vxlan_port, c.pod_network) = (32_000, Mode::Direct);
+        assert_eq!(check(direct), None, "there is no overlay");
     }
     #[test]
     fn the_stable_address_is_in_certificate_and_kubeconfig() {

@@ -13,6 +13,9 @@ use ipnet::IpNet;
 
 use crate::pki::Pki;
 
+/// Where node ports come from, unless told otherwise.
+pub const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
+
 /// What an [`ApiServer`](crate::ApiServer) is made from. All values are validated by who builds it.
 #[derive(Debug, Clone)]
 pub struct ApiServerConfig {
@@ -45,7 +48,7 @@ impl ApiServerConfig {
         Self {
             pki,
             service_cidr,
-            node_ports: 30000..=32767,
+            node_ports: NODE_PORTS,
             advertise,
             static_tokens: HashMap::new(),
             admission: AdmissionConfig::default(),
