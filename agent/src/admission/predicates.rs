@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use coracle_api::{
     quantity::Quantity as Amount,
     resource_list,
-    scheduling::{self, NodeView, is_extended, required_affinity_matches, tolerates_any},
+    scheduling::{self, HostPort, NodeView, is_extended, required_affinity_matches, tolerates_any},
 };
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::api::resource::Quantity};
 
@@ -68,17 +68,21 @@ pub(super) fn host_ports(pod: &Pod, node: &NodeInfo, others: &[&Pod]) -> Option<
     } else {
         Vec::new()
     };
-    let mut taken = others
+    const LACKING: &str = "node(s) didn't have free ports for the requested pod ports";
+    let is_wanted = |taken: &HostPort| wanted.iter().any(|wanted| wanted.conflicts(taken));
+    if others
         .iter()
         .flat_map(|other| ports(other))
-        .chain(listening);
-    let conflict = taken.any(|taken| wanted.iter().any(|wanted| wanted.conflicts(&taken)));
-    conflict.then(|| {
-        failed(
-            "NodePorts",
-            "node(s) didn't have free ports for the requested pod ports",
-        )
-    })
+        .any(|taken| is_wanted(&taken))
+    {
+        return Some(failed("NodePorts", LACKING));
+    }
+    let listener = listening.iter().find(|one| is_wanted(one))?;
+    let HostPort { ip, protocol, port } = listener;
+    let why = format!(
+        "{LACKING}: the node itself listens at {ip}, {protocol} port {port}; choose another hostPort, or a hostIP where nobody listens"
+    );
+    Some(failed("NodePorts", &why))
 }
 
 /// As upstream: what must not be scheduled here is the scheduler's affair.

@@ -180,6 +180,11 @@ fn no_port_is_published_over_a_listener_of_the_node() {
         let reason = judge(with(port.clone()), &[]).map(|(reason, _)| reason);
         assert_eq!(reason.as_deref(), refused.then_some("NodePorts"), "{port}");
     }
+    let port = json!({"containerPort": 80, "hostPort": 53});
+    let (_, said) = judge(with(port), &[]).unwrap();
+    let who =
+        "the node itself listens at 192.0.2.1, TCP port 53; choose another hostPort, or a hostIP";
+    assert!(said.contains(who), "{said}");
     // It listens itself, or fails in its own container: nothing is taken away.
     let mut own = with(json!({"containerPort": 6443, "hostPort": 6443}));
     own["hostNetwork"] = json!(true);
