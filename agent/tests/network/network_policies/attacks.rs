@@ -221,6 +221,16 @@ fn changes_under_load_open_nothing_and_close_nothing() {
     let listener = cluster.pod("a").ns.run(bind).unwrap().unwrap();
     // Ends with the process.
     std::thread::spawn(move || listener.incoming().for_each(drop));
+    // Each change looks at all connections: those that are over would be ever more of them.
+    for node in &cluster.nodes {
+        let forget = || {
+            for state in ["fin_wait", "last_ack", "time_wait", "close_wait", "close"] {
+                let timeout = format!("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_{state}");
+                std::fs::write(timeout, "1").unwrap();
+            }
+        };
+        node.ns.run(forget).unwrap();
+    }
     let ns = ["b", "c"].map(|pod| NetNs::open(cluster.pod(pod).ns.path()).unwrap());
     let is_over = AtomicBool::new(false);
     // How many of how many got through.
@@ -236,6 +246,7 @@ fn changes_under_load_open_nothing_and_close_nothing() {
         };
         ns.run(try_all).unwrap()
     };
+    let started = Instant::now();
     std::thread::scope(|scope| {
         // A short patience makes many first packets; a long one waits for what was lost.
         let refused = scope.spawn(|| tries(&ns[0], Duration::from_millis(3)));
@@ -249,7 +260,7 @@ fn changes_under_load_open_nothing_and_close_nothing() {
         let (all, through) = refused.join().unwrap();
         assert!(all > 10 && through == 0, "{through} of {all}");
         let (all, through) = allowed.join().unwrap();
-        eprintln!("{all} connections meanwhile");
+        eprintln!("{all} connections meanwhile: {:?}", started.elapsed());
         assert!(all > 10 && through == all, "{through} of {all}");
     });
 }
