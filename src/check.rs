@@ -188,12 +188,14 @@ fn firewall(firewall: Firewall) -> Finding {
         Firewall::Ufw => (
             "firewall ufw",
             "its rules come before those that let pods through: ufw route allow in on coracle0; ufw route allow out on \
-             coracle0; ufw allow in on coracle0; between nodes: ufw allow 4789/udp",
+             coracle0; ufw allow in on coracle0; between nodes: ufw allow 4789/udp; ufw allow 10250/tcp; to servers: ufw allow 6443/tcp",
         ),
         Firewall::Firewalld => (
             "firewall firewalld",
-            "its own rules cannot be overruled: firewall-cmd --permanent --zone=trusted --add-interface=coracle0 \
-             --add-interface=coracle-vxlan && firewall-cmd --reload",
+            "it keeps pods from each other, from names and from everybody else, which rules of ours cannot overrule: firewall-cmd \
+             --permanent --zone=trusted --add-interface=coracle0 --add-interface=coracle-vxlan; between nodes: firewall-cmd \
+             --permanent --add-port=4789/udp --add-port=10250/tcp; to servers: firewall-cmd --permanent --add-port=6443/tcp; \
+             then firewall-cmd --reload",
         ),
     };
     finding(false, false, what.to_owned(), || advice.to_owned())
@@ -265,7 +267,7 @@ mod tests {
         check(
             |m| m.firewalls.push(Firewall::Firewalld),
             Level::Warn,
-            "--zone=trusted",
+            "--zone=trusted --add-interface=coracle0 --add-interface=coracle-vxlan; between nodes",
         );
         check(
             |m| m.firewalls.push(Firewall::Ufw),
