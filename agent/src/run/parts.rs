@@ -91,10 +91,8 @@ pub(crate) async fn real_parts(
     let placing = PlacingNetwork::new(cni.clone(), places.clone());
     let telling = TellingNetwork::new(placing, published.clone());
     let network: Arc<dyn PodNetwork> = Arc::new(GuardedNetwork::new(telling, guard));
-    let shim_path = match &config.shim_path {
-        Some(path) => path.clone(),
-        None => beside_own_executable("coracle-shim")?,
-    };
+    let shim_path = config.shim_path.clone();
+    let shim_path = shim_path.map_or_else(|| beside_own_executable("coracle-shim"), Ok)?;
     let runtime = LocalRuntime::start(RuntimeConfig {
         run_dir: config.run_dir.clone(),
         root_dir: runtime_root(&config.agent_dir()),

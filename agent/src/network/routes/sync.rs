@@ -73,19 +73,10 @@ pub(super) fn sync(wanted: &Wanted) -> Result<Outcome, SyncError> {
     if let (false, Some(IpAddr::V4(local)), Some(own_cidr)) =
         (ways.overlay.is_empty(), wanted.node_ip, wanted.own_cidr)
     {
-        let uplink = addresses
-            .iter()
-            .find(|(_, net)| net.addr() == local)
-            .map(|(index, _)| *index);
-        let mtu = netlink
-            .links()?
-            .iter()
-            .find(|link| Some(link.index) == uplink)
-            .map_or(DEFAULT_MTU, |link| link.mtu);
         let wanted_link = vxlan::Wanted {
             local,
             own_cidr,
-            uplink_mtu: mtu,
+            uplink_mtu: uplink_mtu(&mut netlink, &addresses, local)?,
             port: wanted.told.vxlan_port,
         };
         // A link that listens elsewhere would be unguarded there.
@@ -139,6 +130,19 @@ pub(super) fn sync(wanted: &Wanted) -> Result<Outcome, SyncError> {
         taken: plan.taken,
         overhead,
     })
+}
+
+/// Of the link that has the node's address.
+fn uplink_mtu(
+    netlink: &mut Netlink,
+    addresses: &[(u32, Ipv4Net)],
+    local: Ipv4Addr,
+) -> Result<u32, NetlinkError> {
+    let uplink = addresses.iter().find(|(_, net)| net.addr() == local);
+    let uplink = uplink.map(|(index, _)| *index);
+    let links = netlink.links()?;
+    let link = links.iter().find(|link| Some(link.index) == uplink);
+    Ok(link.map_or(DEFAULT_MTU, |link| link.mtu))
 }
 
 fn plan_requests(plan: &Plan, overlay: Option<u32>) -> Vec<Request> {
