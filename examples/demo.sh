@@ -108,13 +108,17 @@ go_on() {
   fi
   echo "  export KUBECONFIG=$kubeconfig PATH=$tools:$bin:\$PATH"
   echo "  kubectl get pods"
+  if [[ $namespace ]]; then
+    echo "  export CORACLE_DATA_DIR=$data CORACLE_RUN_DIR=$run"
+  fi
   echo "  kubectl apply -f $here/        # one of each example"
+  echo "  coracle net svc/default/nginx  # what the node programs for it"
   echo "  make stop"
   if [[ $namespace ]]; then
     echo
     echo "No registry is reachable from in there. The images nginx and busybox are on the node, for pods that say"
     echo "imagePullPolicy: IfNotPresent; for :latest or no tag the default is to pull: ImagePullBackOff. Other images:"
-    echo "  coracle image import --data-dir $data FILE.tar"
+    echo "  coracle image import FILE.tar"
   fi
 }
 

@@ -90,6 +90,7 @@ pub(crate) enum Command {
 pub(crate) struct DataDir {
     /// What survives a reboot.
     #[arg(long, default_value = "/var/lib/coracle", value_name = "DIR")]
+    #[arg(env = "CORACLE_DATA_DIR", hide_env_values = true)]
     pub(crate) data_dir: PathBuf,
 }
 
@@ -120,6 +121,7 @@ fn ipv4_range(text: &str) -> Result<Ipv4Net, &'static str> {
 pub(crate) struct NodeArgs {
     /// What does not survive a reboot: sockets, namespaces, sandboxes.
     #[arg(long, default_value = "/run/coracle", value_name = "DIR")]
+    #[arg(env = "CORACLE_RUN_DIR", hide_env_values = true)]
     pub(crate) run_dir: PathBuf,
 
     /// Where volumes of the class local-path go that are made for this node [default: agent/storage

@@ -61,7 +61,10 @@ mkdir -p /run/coracle
 echo $$ >/run/coracle/demo.pid
 demo start "it is running already (PID $$)"
 demo start "export KUBECONFIG=/var/lib/coracle/admin.kubeconfig"
-rm /run/coracle/demo.pid
+mkdir -p /run/coracle-demo
+mv /run/coracle/demo.pid /run/coracle-demo/
+ISOLATED=1 demo start "export CORACLE_DATA_DIR=/var/lib/coracle-demo CORACLE_RUN_DIR=/run/coracle-demo"
+rm /run/coracle-demo/demo.pid
 demo stop "ending the plain cluster"
 [[ ! -e /var/lib/coracle ]] || fail "stop left the plain cluster"
 echo "make run and make stop: as they should be"

@@ -33,6 +33,7 @@ pub(crate) struct NetArgs {
 
     /// The agent's.
     #[arg(long, default_value = "/run/coracle", value_name = "DIR")]
+    #[arg(env = "CORACLE_RUN_DIR", hide_env_values = true)]
     pub(crate) run_dir: PathBuf,
 }
 

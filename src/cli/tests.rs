@@ -9,6 +9,24 @@ fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
 }
 
+/// Who works on a cluster that is not the machine's first one says so once.
+#[test]
+fn directories_may_be_said_in_the_environment() {
+    fn check(command: &clap::Command) {
+        for (id, variable) in [
+            ("data_dir", "CORACLE_DATA_DIR"),
+            ("run_dir", "CORACLE_RUN_DIR"),
+        ] {
+            for arg in command.get_arguments().filter(|arg| arg.get_id() == id) {
+                let said = arg.get_env().and_then(|name| name.to_str());
+                assert_eq!(said, Some(variable), "{}", command.get_name());
+            }
+        }
+        command.get_subcommands().for_each(check);
+    }
+    check(&Cli::command());
+}
+
 #[test]
 fn every_documented_command_parses() {
     for line in [

@@ -75,7 +75,10 @@ spec:
 fn ask(cluster: &Cluster, words: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(binary("coracle"));
     let run_dir = cluster.site.dir().join("n1-run");
-    command.arg("net").args(words).arg("--run-dir").arg(run_dir);
+    command
+        .arg("net")
+        .args(words)
+        .env("CORACLE_RUN_DIR", run_dir);
     let output = process::run(&mut command);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
