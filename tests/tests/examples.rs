@@ -16,7 +16,14 @@ fn examples_apply_and_do_what_they_say() {
     let examples = workspace().join("examples");
     kubectl.ok(&format!("apply -f {}", examples.display()));
     kubectl.rolled_out("nginx");
-    for pod in ["shared-volume", "probes", "configured"] {
+    for pod in [
+        "shared-volume",
+        "probes",
+        "configured",
+        "page",
+        "friend",
+        "stranger",
+    ] {
         kubectl.pod_ready(pod);
     }
     every_node_has_its_agent(&cluster);
@@ -24,6 +31,7 @@ fn examples_apply_and_do_what_they_say() {
     a_job_of_the_schedule_runs_at_once(&cluster);
     the_shared_volume_is_shared(&cluster);
     programs_of_the_images_resolve_names(&cluster);
+    friends_alone_reach_the_page(&cluster);
     configuration_arrives_as_environment_and_files(&cluster);
     applying_again_changes_nothing(&cluster);
     describe_and_explain_work(&cluster);
@@ -107,6 +115,22 @@ fn programs_of_the_images_resolve_names(cluster: &Cluster) {
         "http://localhost/",
     ]);
     assert!(page.contains("Welcome to nginx"), "{page}");
+}
+
+fn friends_alone_reach_the_page(cluster: &Cluster) {
+    let kubectl = cluster.kubectl();
+    let asks = |pod: &str| kubectl.run(&format!("exec {pod} -- timeout 2 wget -qO- http://page"));
+    wait::until("the page, for a friend", PATIENCE, || {
+        let asked = asks("friend");
+        match asked.stdout.contains("Welcome to nginx") {
+            true => Ok(()),
+            false => Err(asked.stdout + &asked.stderr),
+        }
+    });
+    let refused = asks("stranger");
+    assert_ne!(refused.code, 0, "{}", refused.stdout);
+    // It may ask for names: what is missing is the way.
+    kubectl.ok("exec stranger -- nslookup page.default.svc.cluster.local");
 }
 
 fn configuration_arrives_as_environment_and_files(cluster: &Cluster) {
