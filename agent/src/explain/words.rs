@@ -1,10 +1,12 @@
 //! What rules of Services do, in words, and what makes an answer less than certain. Pure.
 
+use std::net::SocketAddr;
+
 use coracle_netfilter::{
     node::Overlay,
     service::{
         Protocol,
-        way::{Entry, Lack, Opening, Sender, Translated},
+        way::{Door, Entry, Lack, Opening, Sender, Translated},
     },
 };
 
@@ -71,6 +73,8 @@ pub(super) fn lack_in_words(lack: &Lack<'_>, opening: &Opening) -> String {
 pub(super) fn notes(world: &World, from: &From, to: &To, opening: &Opening) -> Vec<String> {
     let mut notes = Vec::new();
     let entries = world.ground().entries(opening);
+    notes.extend(not_on_loopback(world, opening));
+    notes.extend(outer_doors(from, opening, &entries));
     for entry in &entries {
         if let Some(why) = world.unwritten.get(entry.service) {
             notes.push(format!(
@@ -113,4 +117,41 @@ pub(super) fn notes(world: &World, from: &From, to: &To, opening: &Opening) -> V
         }
     }
     notes
+}
+
+/// Who is used to other proxies asks for a node port at 127.0.0.1.
+fn not_on_loopback(world: &World, opening: &Opening) -> Option<String> {
+    let asked = opening.to;
+    if !asked.ip().is_loopback() {
+        return None;
+    }
+    let (service, _) = world.services.iter().find(|(_, view)| {
+        let mut ports = view.ports.iter().map(|ports| &ports.port);
+        ports.any(|port| port.node_port == Some(asked.port()) && port.protocol == opening.protocol)
+    })?;
+    Some(format!(
+        "{} is the node port of Service {service}, and node ports are not on loopback: ask for node:{0}",
+        asked.port()
+    ))
+}
+
+/// Who comes from outside comes to another address than a Service's first one.
+fn outer_doors(from: &From, opening: &Opening, entries: &[Entry<'_>]) -> Option<String> {
+    let entry = entries.first()?;
+    let is_outside = opening.sender == Sender::Elsewhere && from.node.is_none();
+    if !is_outside || entry.door != Door::ClusterIp {
+        return None;
+    }
+    let port = &entry.port.port;
+    let outer = entry.view.external_ips_of(port);
+    let outer = outer.chain(entry.view.balancer_ips_of(port));
+    let addresses = outer.map(|ip| SocketAddr::new(ip, port.port).to_string());
+    let mut doors: Vec<String> = addresses.collect();
+    doors.extend(port.node_port.map(|number| format!("node:{number}")));
+    (!doors.is_empty()).then(|| {
+        format!(
+            "this is its cluster IP, to which few ways lead from outside: ask for {}",
+            doors.join(" or ")
+        )
+    })
 }

@@ -286,6 +286,32 @@ fn what_is_not_certain_is_noted() {
 }
 
 #[test]
+fn other_doors_are_named_where_the_one_that_is_asked_leads_nowhere() {
+    let mut world = world(&[]);
+    let web = world.services.get_mut(&key("web")).unwrap();
+    web.balancer_ips = vec![ip("198.18.0.1")];
+    let loopback: &[&str] = &["30080 is the node port of Service default/web, and node ports"];
+    let outside: &[&str] = &["ask for 198.18.0.1:80 or node:30080"];
+    check(
+        &world,
+        &[
+            ("node", "127.0.0.1:30080", Verdict::Arrives, loopback),
+            ("192.0.2.7", "svc/web", Verdict::Arrives, outside),
+        ],
+    );
+    for (from, to) in [
+        ("node", "127.0.0.1:30081"),
+        ("node", "127.0.0.1:30080/udp"),
+        ("node", "svc/web"),
+        ("default/c", "10.244.1.3:80"),
+        ("192.0.2.7", "198.18.0.1:80"),
+    ] {
+        let said = ask(&world, from, to).unwrap().notes;
+        assert!(said.is_empty(), "{from} to {to}: {said:?}");
+    }
+}
+
+#[test]
 fn what_is_not_known_is_told_with_what_to_do() {
     let world = world(&[]);
     for (from, to, says) in [
