@@ -28,9 +28,10 @@ pub(crate) enum Calls {
     Writes,
 }
 
-/// A client of any kubeconfig, for whoever runs for long.
-pub(crate) async fn client(path: &Path) -> anyhow::Result<Client> {
-    let read = || format!("read kubeconfig {}", path.display());
+/// A client of any kubeconfig, for whoever runs for long. `reading` is what failed if it cannot be
+/// read.
+pub(crate) async fn client(path: &Path, reading: &str) -> anyhow::Result<Client> {
+    let read = || reading.to_owned();
     let kubeconfig = read_kubeconfig(path).with_context(read)?;
     let config = configured(kubeconfig).await.with_context(read)?;
     Client::try_from(config).with_context(read)
@@ -89,9 +90,10 @@ pub(crate) fn path(args: &ApiArgs) -> PathBuf {
     args.kubeconfig.clone().unwrap_or_else(own)
 }
 
-fn reading(path: &Path) -> String {
+/// What fails where there is no such file.
+pub(crate) fn reading(path: &Path) -> String {
     format!(
-        "read kubeconfig {} (is this the server's --data-dir?)",
+        "read kubeconfig {} (is this the server's --data-dir? Elsewhere give --kubeconfig)",
         path.display()
     )
 }

@@ -19,7 +19,8 @@ pub(crate) fn run(args: &SchedulerArgs) -> Result<(), Failure> {
     let kubeconfig = kubeconfig(args, &config).map_err(Failure::Usage)?;
     let host = host_name().context("find this machine's name")?;
     block_on(async move |shutdown| {
-        let client = admin::client(&kubeconfig).await?;
+        let reading = format!("read kubeconfig {}", kubeconfig.display());
+        let client = admin::client(&kubeconfig, &reading).await?;
         announce_ready();
         Ok(scheduling::run(client, config, &host, shutdown).await?)
     })
@@ -32,7 +33,7 @@ pub(crate) fn why(args: &WhyArgs) -> Result<(), Failure> {
     let path = admin::path(&args.api);
     let (namespace, pod) = (args.namespace.clone(), args.pod.clone());
     block_on(async move |_| {
-        let client = admin::client(&path).await?;
+        let client = admin::client(&path, &admin::reading(&path)).await?;
         let config = config.unwrap_or_default();
         let said = scheduling::why(client, config, &namespace, &pod).await?;
         say(format_args!("{}", said.to_string().trim_end()));

@@ -1,6 +1,7 @@
 //! Flags of a server, alone or beside a node.
 
 use std::{
+    convert::Infallible,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
 };
@@ -115,7 +116,8 @@ pub(crate) struct SchedulerArgs {
 /// What is asked about the placing of a pod.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// The pod.
+    /// The pod, also as kubectl prints it: pod/NAME.
+    #[arg(value_parser = pod_name)]
     pub(crate) pod: String,
 
     /// Its namespace.
@@ -128,6 +130,11 @@ pub(crate) struct WhyArgs {
     /// What its scheduler was started with, if that is a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) scheduler_config: Option<PathBuf>,
+}
+
+fn pod_name(text: &str) -> Result<String, Infallible> {
+    let name = text.strip_prefix("pod/").unwrap_or(text);
+    Ok(name.to_owned())
 }
 
 /// How a server comes to others.

@@ -71,6 +71,16 @@ fn every_documented_command_parses() {
 }
 
 #[test]
+fn a_pod_is_named_as_kubectl_prints_it() {
+    for (word, name) in [("pod/web-0", "web-0"), ("web-0", "web-0")] {
+        match Cli::try_parse_from(["coracle", "why", word]).map(|cli| cli.command) {
+            Ok(Command::Why(args)) => assert_eq!(args.pod, name),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn unusable_values_are_refused() {
     for line in [
         "coracle up --bind nonsense",

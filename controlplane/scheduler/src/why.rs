@@ -99,7 +99,9 @@ pub enum WhyError {
         source: kube::Error,
     },
     /// It is not there.
-    #[error("there is no pod {namespace}/{name}")]
+    #[error(
+        "there is no pod {namespace}/{name}: kubectl get pods -A lists them, --namespace says where"
+    )]
     NoPod {
         /// Its namespace.
         namespace: String,
