@@ -64,7 +64,8 @@ make_namespace() {
 # In place of the shell: `$!` is then the cluster's own PID.
 launch() { if [[ $namespace ]]; then exec nsenter --net="$namespace" setsid "$@"; else exec setsid "$@"; fi; }
 
-have_image() { "$bin/coracle" image list --data-dir "$data" | grep -q "^docker.io/library/$1:latest "; }
+# Before the first image there is nothing to list.
+have_image() { "$bin/coracle" image list --data-dir "$data" 2>/dev/null | grep -q "^docker.io/library/$1:latest "; }
 
 provide_images() {
   local image
@@ -107,12 +108,12 @@ go_on() {
     echo "  nsenter --net=$namespace bash"
   fi
   echo "  export KUBECONFIG=$kubeconfig PATH=$tools:$bin:\$PATH"
-  echo "  kubectl get pods"
   if [[ $namespace ]]; then
     echo "  export CORACLE_DATA_DIR=$data CORACLE_RUN_DIR=$run"
   fi
-  echo "  kubectl apply -f $here/        # one of each example"
+  echo "  kubectl get pods"
   echo "  coracle net svc/default/nginx  # what the node programs for it"
+  echo "  kubectl apply -f $here/        # one of each example"
   echo "  make stop"
   if [[ $namespace ]]; then
     echo
@@ -180,7 +181,8 @@ stop_one() {
   if [[ -d $data || -d $run ]]; then
     # After a reboot it is gone, and the machine's own rules are another's.
     make_namespace
-    within "$bin/coracle" reset --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" --delete-data
+    within "$bin/coracle" reset --data-dir "$data" --run-dir "$run" --cgroup-root "$cgroup" \
+      --delete-data --delete-local-volumes
   fi
   rm -rf "$run"
   if [[ $namespace && -e $namespace ]]; then ip netns delete "$name"; fi

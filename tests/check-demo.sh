@@ -49,6 +49,7 @@ demo start "was not started here"
 started /var/lib/coracle-demo
 demo stop "nothing is left"
 called "reset --data-dir /var/lib/coracle-demo" || fail "stop left the isolated cluster"
+called "--delete-data --delete-local-volumes" || fail "stop left what pods had written to volumes"
 [[ -d /var/lib/coracle/server && ! -e /var/lib/coracle-demo ]] || fail "stop mixed the clusters up"
 [[ ! -e /run/netns/coracle-demo ]] || fail "stop left the namespace"
 
