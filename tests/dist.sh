@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make dist`: everything a machine needs, in one archive: binaries, units, provisioning script, examples, licences of
+# `make dist`: everything a machine needs, in one archive: binaries, units, provisioning script, examples, docs, licences of
 # what the binaries are made of, checksums. The same sources and binaries give the same archive, byte by byte.
 #
 #   tests/dist.sh BIN_DIR OUT_DIR
@@ -16,8 +16,9 @@ cd "$root"
 
 version=$(cargo metadata --locked --no-deps --format-version 1 |
   python3 -c 'import json, sys; print(next(p["version"] for p in json.load(sys.stdin)["packages"] if p["name"] == "coracle"))')
+filter=()
 case $(uname -m) in
-x86_64) arch=amd64 ;;
+x86_64) arch=amd64 filter=(--x86) ;; # what jumps lead to, as xz packs it best
 aarch64) arch=arm64 ;;
 *) arch=$(uname -m) ;;
 esac
@@ -29,17 +30,21 @@ for program in coracle coracle-cni coracle-shim coracle-oci; do
   install -m 0755 "$bin/$program" "$stage/bin/$program"
   strip --strip-unneeded "$stage/bin/$program"
 done
-git ls-files examples | while read -r file; do
+# README.md leads to docs.
+git ls-files examples docs | while read -r file; do
   install -D -m "$([[ -x $file ]] && echo 0755 || echo 0644)" "$file" "$stage/$file"
 done
-install -m 0644 README.md CHANGELOG.md LICENSE "$stage/"
+install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE "$stage/"
+grep -o '](\([^):#]*\)' "$stage/README.md" | cut -c3- | sort -u | while read -r file; do
+  [[ -e $stage/$file ]] || { echo "tests/dist.sh: README.md leads to $file, which is not in the archive" >&2; exit 1; }
+done
 python3 tests/licenses.py coracle coracle-cni coracle-shim >"$stage/LICENSES.txt"
 (cd "$stage" && find . -type f -printf '%P\n' | sort | xargs -d '\n' sha256sum) >"$work/SHA256SUMS"
 install -m 0644 "$work/SHA256SUMS" "$stage/SHA256SUMS"
 
 when=$(git log -1 --format=%ct)
 tar --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner --mode=go-w -C "$work" -cf - "$name" |
-  xz -9 -T1 >"$work/$name.tar.xz"
+  xz -T1 "${filter[@]}" --lzma2=preset=9 >"$work/$name.tar.xz"
 mv "$work/$name.tar.xz" "$out/$name.tar.xz"
 (cd "$out" && sha256sum "$name.tar.xz" >"$name.tar.xz.sha256")
 
