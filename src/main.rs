@@ -19,7 +19,11 @@ mod settings;
 mod store;
 mod token;
 
-use std::{collections::BTreeSet, process::ExitCode};
+use std::{
+    collections::BTreeSet,
+    io::{ErrorKind, Write as _},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use coracle_telemetry::ErrorChain;
@@ -101,13 +105,16 @@ fn dispatch(cli: Cli, given: BTreeSet<&'static str>) -> Result<(), Failure> {
     }
 }
 
-/// The one place that writes a command's result.
-#[allow(
-    clippy::print_stdout,
-    reason = "results of one-shot commands belong on standard output"
-)]
+/// The one place that writes a command's result. Who reads no further, such as `head`, has what it
+/// wants.
 fn say(line: std::fmt::Arguments<'_>) {
-    println!("{line}");
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            complain(&anyhow::Error::new(error).context("write the result to standard output"));
+            std::process::exit(1);
+        }
+        _ => {}
+    }
 }
 
 #[allow(clippy::print_stderr, reason = "the last word of a failing program")]

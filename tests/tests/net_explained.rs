@@ -1,6 +1,6 @@
 //! `coracle net` on a node: what it says, and that it is so.
 
-use std::process::Command;
+use std::{io, process::Command};
 
 use coracle_tests::{
     binary,
@@ -204,4 +204,19 @@ fn the_node_explains_where_packets_go_over_nftables() {
     if is_root_or_skip() {
         explain("nftables");
     }
+}
+
+/// As with `coracle net ... | head -1`.
+#[test]
+fn a_reader_that_has_had_enough_is_no_failure() {
+    let (reader, writer) = io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(binary("coracle"));
+    let ended = command.arg("version").stdout(writer).output();
+    let ended = ended.expect("coracle version");
+    let complaint = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        ended.status.success() && complaint.is_empty(),
+        "{ended:?}: {complaint}"
+    );
 }
