@@ -13,7 +13,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::file::AdmissionConfigError;
-use self::file::expect_one;
 use crate::{
     manifests::{
         Holds, Source,
@@ -63,8 +62,6 @@ pub struct AdmissionConfig {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    api_version: String,
-    kind: String,
     #[serde(default)]
     plugins: Vec<PluginEntry>,
 }
@@ -94,14 +91,11 @@ impl AdmissionConfig {
         text: &str,
         read: &dyn Fn(&str) -> io::Result<String>,
     ) -> Result<Self, AdmissionConfigError> {
-        let file: File = file::read(serde_yaml::from_str(text).map_err(said)?)?;
-        expect_one(
-            (&file.api_version, &file.kind),
-            &[
-                ("apiserver.config.k8s.io/v1", "AdmissionConfiguration"),
-                ("apiserver.k8s.io/v1alpha1", "AdmissionConfiguration"),
-            ],
-        )?;
+        let known = [
+            ("apiserver.config.k8s.io/v1", "AdmissionConfiguration"),
+            ("apiserver.k8s.io/v1alpha1", "AdmissionConfiguration"),
+        ];
+        let file: File = file::read_of(&known, serde_yaml::from_str(text).map_err(said)?)?;
         let mut config = Self::default();
         for (index, entry) in file.plugins.iter().enumerate() {
             let at = format!("plugins[{index}]");

@@ -10,30 +10,34 @@ use serde_json::Value;
 #[error("{0}")]
 pub struct AdmissionConfigError(pub(crate) String);
 
-pub(crate) fn expect(
-    found: (&str, &str),
-    expected: (&str, &str),
-) -> Result<(), AdmissionConfigError> {
-    expect_one(found, &[expected])
-}
-
-/// The same where several versions are known.
-pub(crate) fn expect_one(
-    found: (&str, &str),
+/// What stands in `value` besides its head, `apiVersion` and `kind`, which has to be one of these;
+/// a pair of nothing where a file may have none.
+pub(crate) fn read_of<T: DeserializeOwned>(
     expected: &[(&str, &str)],
-) -> Result<(), AdmissionConfigError> {
-    if expected.contains(&found) {
-        return Ok(());
+    mut value: Value,
+) -> Result<T, AdmissionConfigError> {
+    let mut take = |field: &str| match value.as_object_mut().and_then(|all| all.remove(field)) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(AdmissionConfigError(format!(
+            "{field}: invalid type: {other}, expected a string"
+        ))),
+    };
+    let (api_version, kind) = (take("apiVersion")?, take("kind")?);
+    if expected.contains(&(&*api_version, &*kind)) {
+        return read(value);
     }
-    let (api_version, kind) = found;
-    let expected = expected.iter();
-    let expected: Vec<String> = expected
+    let known = expected.iter().filter(|(version, _)| !version.is_empty());
+    let known: Vec<String> = known
         .map(|(version, kind)| format!("{kind} of {version}"))
         .collect();
-    Err(AdmissionConfigError(format!(
-        "{kind} of {api_version}: expected {}",
-        expected.join(", or ")
-    )))
+    let found = match (&*api_version, &*kind) {
+        ("", _) => "no apiVersion".to_owned(),
+        (_, "") => "no kind".to_owned(),
+        (version, kind) => format!("{kind} of {version}"),
+    };
+    let known = known.join(", or ");
+    Err(AdmissionConfigError(format!("{found}: expected {known}")))
 }
 
 /// What stands in `value`; what is left empty is left out, as Go has it.

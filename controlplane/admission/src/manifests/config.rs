@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{Holds, Source};
 use crate::{
-    config::file::{self, AdmissionConfigError, expect, expect_one},
+    config::file::{self, AdmissionConfigError},
     kubeconfig::Authentication,
 };
 
@@ -34,8 +34,6 @@ pub(crate) struct WebhookConfig {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WebhookFile {
-    api_version: String,
-    kind: String,
     #[serde(default)]
     kube_config_file: String,
     #[serde(default)]
@@ -45,8 +43,6 @@ struct WebhookFile {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PolicyFile {
-    api_version: String,
-    kind: String,
     #[serde(default)]
     static_manifests_dir: String,
 }
@@ -55,14 +51,11 @@ impl WebhookConfig {
     /// # Errors
     /// What is wrong with which field, or with the files that it names.
     pub(crate) fn of(value: Value, holds: Holds) -> Result<Self, AdmissionConfigError> {
-        let file: WebhookFile = file::read(value)?;
-        expect_one(
-            (&file.api_version, &file.kind),
-            &[
-                (V1, "WebhookAdmissionConfiguration"),
-                ("apiserver.config.k8s.io/v1alpha1", "WebhookAdmission"),
-            ],
-        )?;
+        let known = [
+            (V1, "WebhookAdmissionConfiguration"),
+            ("apiserver.config.k8s.io/v1alpha1", "WebhookAdmission"),
+        ];
+        let file: WebhookFile = file::read_of(&known, value)?;
         let path = Path::new(&file.kube_config_file);
         let is_said = !file.kube_config_file.is_empty() || file.static_manifests_dir.is_empty();
         if is_said && !path.is_absolute() {
@@ -90,12 +83,11 @@ pub(crate) fn of_policies(
     value: Value,
     holds: Holds,
 ) -> Result<Option<Arc<Source>>, AdmissionConfigError> {
-    let file: PolicyFile = file::read(value)?;
     let kind = match holds {
         Holds::MutatingPolicies => "MutatingAdmissionPolicyConfiguration",
         _ => "ValidatingAdmissionPolicyConfiguration",
     };
-    expect((&file.api_version, &file.kind), (V1, kind))?;
+    let file: PolicyFile = file::read_of(&[(V1, kind)], value)?;
     open(holds, &file.static_manifests_dir)
 }
 

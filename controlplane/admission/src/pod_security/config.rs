@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::level::{Level, LevelVersion, Policy, Version};
-use crate::config::file::{self, AdmissionConfigError, expect};
+use crate::config::file::{self, AdmissionConfigError};
 
 /// What the plugin is told.
 #[derive(Debug, Clone)]
@@ -37,8 +37,6 @@ pub(crate) struct Exemptions {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    api_version: String,
-    kind: String,
     #[serde(default)]
     defaults: Defaults,
     #[serde(default)]
@@ -70,14 +68,8 @@ impl PodSecurityConfig {
     /// # Errors
     /// What is wrong with which field.
     pub(crate) fn of(value: Value) -> Result<Self, AdmissionConfigError> {
-        let file: File = file::read(value)?;
-        expect(
-            (&file.api_version, &file.kind),
-            (
-                "pod-security.admission.config.k8s.io/v1",
-                "PodSecurityConfiguration",
-            ),
-        )?;
+        let version = "pod-security.admission.config.k8s.io/v1";
+        let file: File = file::read_of(&[(version, "PodSecurityConfiguration")], value)?;
         let mut errors = FieldErrors::default();
         let defaults = file.defaults;
         let mut asked = |name: &str, level: &str, version: &str| LevelVersion {

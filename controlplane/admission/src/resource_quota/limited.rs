@@ -17,7 +17,7 @@ use coracle_api::{quota, resource_list::Amounts, status::FieldErrors};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::file::{self, AdmissionConfigError, expect_one};
+use crate::config::file::{self, AdmissionConfigError};
 
 /// What the configuration limits.
 #[derive(Debug, Clone, Default)]
@@ -44,8 +44,6 @@ struct Scope {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    api_version: String,
-    kind: String,
     #[serde(default)]
     limited_resources: Vec<LimitedResource>,
 }
@@ -63,15 +61,12 @@ impl Limited {
     /// # Errors
     /// What is wrong with which field.
     pub(crate) fn of(value: Value) -> Result<Self, AdmissionConfigError> {
-        let file: File = file::read(value)?;
-        expect_one(
-            (&file.api_version, &file.kind),
-            &[
-                ("apiserver.config.k8s.io/v1", "ResourceQuotaConfiguration"),
-                ("resourcequota.admission.k8s.io/v1beta1", "Configuration"),
-                ("resourcequota.admission.k8s.io/v1alpha1", "Configuration"),
-            ],
-        )?;
+        let known = [
+            ("apiserver.config.k8s.io/v1", "ResourceQuotaConfiguration"),
+            ("resourcequota.admission.k8s.io/v1beta1", "Configuration"),
+            ("resourcequota.admission.k8s.io/v1alpha1", "Configuration"),
+        ];
+        let file: File = file::read_of(&known, value)?;
         let mut errors = FieldErrors::default();
         for (index, limited) in file.limited_resources.iter().enumerate() {
             if limited.resource.is_empty() {

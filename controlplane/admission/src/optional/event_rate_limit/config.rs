@@ -4,7 +4,7 @@ use coracle_api::status::FieldErrors;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::config::file::{self, AdmissionConfigError, expect};
+use crate::config::file::{self, AdmissionConfigError};
 
 /// What has a bucket of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +52,6 @@ pub(crate) struct Limit {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    api_version: String,
-    kind: String,
     #[serde(default)]
     limits: Vec<LimitEntry>,
 }
@@ -72,11 +70,8 @@ struct LimitEntry {
 /// # Errors
 /// What is wrong with which field. A configuration without a limit is none.
 pub(crate) fn limits(value: Value) -> Result<Vec<Limit>, AdmissionConfigError> {
-    let file: File = file::read(value)?;
-    expect(
-        (&file.api_version, &file.kind),
-        ("eventratelimit.admission.k8s.io/v1alpha1", "Configuration"),
-    )?;
+    let version = "eventratelimit.admission.k8s.io/v1alpha1";
+    let file: File = file::read_of(&[(version, "Configuration")], value)?;
     let mut errors = FieldErrors::default();
     if file.limits.is_empty() {
         errors.invalid("limits", &json!([]), "must not be empty");

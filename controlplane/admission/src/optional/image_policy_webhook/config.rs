@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    config::file::{self, AdmissionConfigError, expect},
+    config::file::{self, AdmissionConfigError},
     kubeconfig,
 };
 
@@ -30,14 +30,9 @@ pub(crate) struct ImagePolicy {
     pub(crate) default_allow: bool,
 }
 
-/// The form without version and kind is the older one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
     image_policy: Said,
 }
 
@@ -93,16 +88,10 @@ impl ImagePolicy {
     /// # Errors
     /// What is wrong with which field.
     pub(crate) fn of(value: Value) -> Result<Self, AdmissionConfigError> {
-        let file: File = file::read(value)?;
-        if !file.api_version.is_empty() || !file.kind.is_empty() {
-            expect(
-                (&file.api_version, &file.kind),
-                (
-                    "imagepolicy.admission.k8s.io/v1alpha1",
-                    "ImagePolicyWebhookConfiguration",
-                ),
-            )?;
-        }
+        let version = "imagepolicy.admission.k8s.io/v1alpha1";
+        // The form without version and kind is the older one.
+        let known = [(version, "ImagePolicyWebhookConfiguration"), ("", "")];
+        let file: File = file::read_of(&known, value)?;
         let said = file.image_policy;
         Ok(Self {
             allow_ttl: ALLOW_TTL.read(said.allow_ttl)?,
@@ -190,7 +179,7 @@ mod tests {
             (json!({"allowTtl": 3}), "unknown field `allowTtl`"),
             (
                 json!({"kind": "Pod"}),
-                "Pod of : expected ImagePolicyWebhookConfiguration of",
+                "no apiVersion: expected ImagePolicyWebhookConfiguration of imagepolicy.",
             ),
             (json!({"kubeConfigFile": "/none"}), "kubeConfigFile /none: "),
         ] {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Toleration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::file::{self, AdmissionConfigError, expect};
+use crate::config::file::{self, AdmissionConfigError};
 
 /// What the plugin is told.
 #[derive(Debug, Clone, Default)]
@@ -16,8 +16,6 @@ pub(crate) struct PodTolerationConfig {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    api_version: String,
-    kind: String,
     #[serde(default)]
     default: Vec<Toleration>,
     #[serde(default)]
@@ -28,14 +26,8 @@ impl PodTolerationConfig {
     /// # Errors
     /// It says something else.
     pub(crate) fn of(value: Value) -> Result<Self, AdmissionConfigError> {
-        let file: File = file::read(value)?;
-        expect(
-            (&file.api_version, &file.kind),
-            (
-                "podtolerationrestriction.admission.k8s.io/v1alpha1",
-                "Configuration",
-            ),
-        )?;
+        let version = "podtolerationrestriction.admission.k8s.io/v1alpha1";
+        let file: File = file::read_of(&[(version, "Configuration")], value)?;
         Ok(Self {
             default: values(&file.default),
             whitelist: values(&file.whitelist),
