@@ -2,12 +2,12 @@
 //! more.
 
 use std::{
-    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use hashlink::LruCache;
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -31,20 +31,15 @@ pub struct Webhooks {
 }
 
 struct Clients {
-    by_config: HashMap<ClientConfig, Known>,
+    by_config: LruCache<ClientConfig, Arc<Client>>,
     swept: Instant,
-}
-
-struct Known {
-    client: Arc<Client>,
-    used: Instant,
 }
 
 impl Webhooks {
     /// That reach Services by `dialer`.
     pub fn new(dialer: Arc<dyn Dialer>) -> Self {
         let clients = Clients {
-            by_config: HashMap::new(),
+            by_config: LruCache::new(MOST_CLIENTS),
             swept: Instant::now(),
         };
         Self {
@@ -100,13 +95,10 @@ impl Clients {
         let now = Instant::now();
         if now.saturating_duration_since(self.swept) > SWEEP {
             self.swept = now;
-            self.by_config
-                .values()
-                .for_each(|known| known.client.sweep(now));
+            let all = self.by_config.iter();
+            all.for_each(|(_, client)| client.sweep(now));
         }
-        let known = self.by_config.get_mut(config)?;
-        known.used = now;
-        Some(Arc::clone(&known.client))
+        self.by_config.get(config).map(Arc::clone)
     }
 
     /// Unless somebody was faster.
@@ -114,17 +106,8 @@ impl Clients {
         if let Some(known) = self.find(config) {
             return known;
         }
-        if self.by_config.len() >= MOST_CLIENTS {
-            let oldest = self.by_config.iter().min_by_key(|(_, known)| known.used);
-            if let Some(oldest) = oldest.map(|(config, _)| config.clone()) {
-                self.by_config.remove(&oldest);
-            }
-        }
-        let known = Known {
-            client: Arc::clone(&client),
-            used: Instant::now(),
-        };
-        self.by_config.insert(config.clone(), known);
+        let kept = Arc::clone(&client);
+        self.by_config.insert(config.clone(), kept);
         client
     }
 }

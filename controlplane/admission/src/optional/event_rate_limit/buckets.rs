@@ -1,7 +1,6 @@
 //! Token buckets by key, as many as are used lately: one that has been forgotten is full again.
 
-use std::collections::{BTreeMap, HashMap};
-
+use hashlink::LruCache;
 use tokio::time::Instant;
 
 /// As many are kept if nobody says.
@@ -10,17 +9,13 @@ const DEFAULT_SIZE: usize = 4096;
 pub(crate) struct Buckets {
     qps: f64,
     burst: f64,
-    size: usize,
-    by_key: HashMap<String, Bucket>,
-    /// The other way round, by the turn of the last use.
-    by_turn: BTreeMap<u64, String>,
-    turns: u64,
+    by_key: LruCache<String, Bucket>,
 }
 
+#[derive(Clone, Copy)]
 struct Bucket {
     tokens: f64,
     filled: Instant,
-    turn: u64,
 }
 
 impl Buckets {
@@ -28,41 +23,27 @@ impl Buckets {
         Self {
             qps: f64::from(qps),
             burst: f64::from(burst),
-            size: if size == 0 { DEFAULT_SIZE } else { size },
-            by_key: HashMap::new(),
-            by_turn: BTreeMap::new(),
-            turns: 0,
+            by_key: LruCache::new(if size == 0 { DEFAULT_SIZE } else { size }),
         }
     }
 
     /// Takes a token, if there is one.
     pub(crate) fn take(&mut self, key: &str, now: Instant) -> bool {
-        self.turns += 1;
-        let (burst, turn) = (self.burst, self.turns);
-        if !self.by_key.contains_key(key) && self.by_key.len() >= self.size {
-            self.forget_oldest();
-        }
-        let bucket = self.by_key.entry(key.to_owned()).or_insert(Bucket {
-            tokens: burst,
+        let known = self.by_key.peek(key).copied();
+        let bucket = known.unwrap_or(Bucket {
+            tokens: self.burst,
             filled: now,
-            turn,
         });
-        self.by_turn.remove(&bucket.turn);
-        self.by_turn.insert(turn, key.to_owned());
         let passed = now.saturating_duration_since(bucket.filled).as_secs_f64();
-        bucket.tokens = (bucket.tokens + passed * self.qps).min(burst);
-        (bucket.filled, bucket.turn) = (now, turn);
-        let has_one = bucket.tokens >= 1.0;
+        let mut tokens = (bucket.tokens + passed * self.qps).min(self.burst);
+        let has_one = tokens >= 1.0;
         if has_one {
-            bucket.tokens -= 1.0;
+            tokens -= 1.0;
         }
+        let filled = now;
+        self.by_key
+            .insert(key.to_owned(), Bucket { tokens, filled });
         has_one
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some((_, key)) = self.by_turn.pop_first() {
-            self.by_key.remove(&key);
-        }
     }
 }
 
@@ -79,6 +60,6 @@ mod tests {
         assert!(take("c"), "b goes");
         assert!(!take("a"), "it was used after b");
         assert!(take("b"), "full again; c goes");
-        assert_eq!((buckets.by_key.len(), buckets.by_turn.len()), (2, 2));
+        assert_eq!(buckets.by_key.len(), 2);
     }
 }

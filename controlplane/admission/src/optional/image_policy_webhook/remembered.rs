@@ -1,8 +1,7 @@
 //! What the webhook has said lately, by what it was asked. Those that were used longest ago make
 //! room for others.
 
-use std::collections::{BTreeMap, HashMap};
-
+use hashlink::LruCache;
 use tokio::time::Instant;
 
 use super::review::Verdict;
@@ -12,31 +11,30 @@ const MOST: usize = 1024;
 /// Longer questions and answers are not kept: together no more than 8 MiB are.
 const LONGEST: usize = 4096;
 
-#[derive(Default)]
 pub(super) struct Remembered {
-    by_spec: HashMap<String, Entry>,
-    /// The other way round, by the turn of the last use.
-    by_turn: BTreeMap<u64, String>,
-    turns: u64,
+    by_spec: LruCache<String, Entry>,
 }
 
 struct Entry {
     verdict: Verdict,
     until: Instant,
-    turn: u64,
+}
+
+impl Default for Remembered {
+    fn default() -> Self {
+        Self {
+            by_spec: LruCache::new(MOST),
+        }
+    }
 }
 
 impl Remembered {
     pub(super) fn find(&mut self, spec: &str, now: Instant) -> Option<Verdict> {
-        let entry = self.by_spec.get_mut(spec)?;
-        self.by_turn.remove(&entry.turn);
+        let entry = self.by_spec.get(spec)?;
         if entry.until <= now {
             self.by_spec.remove(spec);
             return None;
         }
-        self.turns += 1;
-        entry.turn = self.turns;
-        self.by_turn.insert(self.turns, spec.to_owned());
         Some(entry.verdict.clone())
     }
 
@@ -44,22 +42,9 @@ impl Remembered {
         if until <= now || spec.len() > LONGEST || size(verdict) > LONGEST {
             return;
         }
-        if let Some(before) = self.by_spec.remove(spec) {
-            self.by_turn.remove(&before.turn);
-        }
-        if self.by_spec.len() >= MOST
-            && let Some((_, oldest)) = self.by_turn.pop_first()
-        {
-            self.by_spec.remove(&oldest);
-        }
-        self.turns += 1;
-        let entry = Entry {
-            verdict: verdict.clone(),
-            until,
-            turn: self.turns,
-        };
-        self.by_turn.insert(self.turns, spec.to_owned());
-        self.by_spec.insert(spec.to_owned(), entry);
+        let verdict = verdict.clone();
+        self.by_spec
+            .insert(spec.to_owned(), Entry { verdict, until });
     }
 }
 
@@ -83,7 +68,7 @@ mod tests {
         kept.keep("b", &yes, now, now);
         assert!(kept.find("a", now).is_some() && kept.find("b", now).is_none());
         assert!(kept.find("a", later).is_none());
-        assert!(kept.by_spec.is_empty() && kept.by_turn.is_empty());
+        assert!(kept.by_spec.is_empty());
     }
 
     #[test]
@@ -96,7 +81,7 @@ mod tests {
         kept.keep("more", &yes, later, now);
         kept.keep("more", &yes, later, now);
         assert!(kept.find("0", now).is_some() && kept.find("1", now).is_none());
-        assert_eq!((kept.by_spec.len(), kept.by_turn.len()), (MOST, MOST));
+        assert_eq!(kept.by_spec.len(), MOST);
         let long = "x".repeat(LONGEST + 1);
         kept.keep(&long, &yes, later, now);
         let wordy = Verdict {
