@@ -3,21 +3,16 @@
 //!
 //! Source: `plugin/pkg/admission/network/defaultingressclass/admission.go` at v1.37.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::cmp::Reverse;
 
 use async_trait::async_trait;
 use coracle_api::{meta, status::Status};
-use coracle_registry::{
-    api_resource::ApiResource,
-    resource::Registry,
-    store::{Store, cache_status},
-    value::string,
-    watch_cache::KeyScope,
-};
+use coracle_registry::{api_resource::ApiResource, value::string};
 use serde_json::Value;
 
 use crate::{
     attributes::{Attributes, Operation},
+    classes::Classes,
     parts::Parts,
     plugin::Plugin,
 };
@@ -28,15 +23,13 @@ const OLD_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 
 pub(crate) struct DefaultIngressClass {
-    store: Store,
-    registry: Arc<Registry>,
+    classes: Classes,
 }
 
 impl DefaultIngressClass {
     pub(crate) fn new(parts: &Parts) -> Self {
         Self {
-            store: parts.store.clone(),
-            registry: Arc::clone(&parts.registry),
+            classes: Classes::new(parts, GROUP, "ingressclasses"),
         }
     }
 }
@@ -58,13 +51,7 @@ impl Plugin for DefaultIngressClass {
         if !attributes.subresource.is_empty() || says_class || !ingress["spec"].is_object() {
             return Ok(());
         }
-        let classes = self.registry.get(GROUP, "v1", "ingressclasses");
-        let Some(classes) = classes else {
-            return Ok(());
-        };
-        // No look into the store finds a default: the cache must know of the last.
-        self.store.cache.catch_up().await.map_err(cache_status)?;
-        if let Some(name) = default_of(&classes.objects(KeyScope::Resource)) {
+        if let Some(name) = default_of(&self.classes.all().await?) {
             attributes.object_mut()["spec"]["ingressClassName"] = name.into();
         }
         Ok(())

@@ -26,6 +26,7 @@
 //! | `taint_nodes_by_condition` | new Nodes take no pods before they are ready |
 //! | `pod_security` | the Pod Security Standards, by labels of namespaces |
 //! | `priority`, `runtime_class`, `default_toleration_seconds` | what pods get of their classes, and without any |
+//! | `classes` | classes of which one may be the default |
 //! | `storage_class` | the default class of claims, and whether they may grow |
 //! | `storage_protection` | finalizers of volumes and claims, by which they stay while they are used |
 //! | `webhooks` | others are asked, over HTTPS, what a write becomes and whether it may be |
@@ -52,6 +53,7 @@
 pub mod attributes;
 mod certificates;
 pub mod chain;
+mod classes;
 pub mod config;
 mod default_ingress_class;
 mod default_toleration_seconds;

@@ -15,33 +15,30 @@ use coracle_api::{
     volume::{self, BETA_STORAGE_CLASS},
 };
 use coracle_registry::{
-    api_resource::ApiResource,
-    resource::Registry,
-    store::{Store, cache_status},
-    value::string,
-    watch_cache::KeyScope,
+    api_resource::ApiResource, resource::Registry, store::Store, value::string,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::Value;
 
 use crate::{
     attributes::{Attributes, Operation},
+    classes::Classes,
     parts::Parts,
     plugin::Plugin,
 };
 
+const GROUP: &str = "storage.k8s.io";
+const PLURAL: &str = "storageclasses";
 const CLAIMS: &str = "persistentvolumeclaims";
 
 pub(crate) struct DefaultStorageClass {
-    store: Store,
-    registry: Arc<Registry>,
+    classes: Classes,
 }
 
 impl DefaultStorageClass {
     pub(crate) fn new(parts: &Parts) -> Self {
         Self {
-            store: parts.store.clone(),
-            registry: Arc::clone(&parts.registry),
+            classes: Classes::new(parts, GROUP, PLURAL),
         }
     }
 }
@@ -60,13 +57,7 @@ impl Plugin for DefaultStorageClass {
         if !attributes.is_core(CLAIMS) || says_class(attributes.object()) {
             return Ok(());
         }
-        let classes = self.registry.get("storage.k8s.io", "v1", "storageclasses");
-        let Some(classes) = classes else {
-            return Ok(());
-        };
-        // No look into the store finds a default: the cache must know of the last.
-        self.store.cache.catch_up().await.map_err(cache_status)?;
-        if let Some(name) = default_of(classes.objects(KeyScope::Resource))
+        if let Some(name) = default_of(self.classes.all().await?)
             && attributes.object()["spec"].is_object()
         {
             attributes.object_mut()["spec"]["storageClassName"] = name.into();
@@ -107,7 +98,7 @@ impl PersistentVolumeClaimResize {
 
     /// Whether volumes of the class may grow. Of none they may not.
     async fn allows(&self, class: &str) -> Result<bool, Status> {
-        let classes = self.registry.get("storage.k8s.io", "v1", "storageclasses");
+        let classes = self.registry.get(GROUP, "v1", PLURAL);
         let Some(classes) = classes.filter(|_| !class.is_empty()) else {
             return Ok(false);
         };
