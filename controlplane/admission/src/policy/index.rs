@@ -28,8 +28,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    attributes::Attributes,
+    kinds::Kinds,
     manifests::{Loaded, Source},
-    matching::{Asked, Criteria},
+    matching::{Asked, Criteria, Namespaces},
 };
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -102,7 +104,7 @@ pub(super) struct Binding {
     pub(super) name: String,
     policy: String,
     /// `None`: wherever the policy does.
-    pub(super) matching: Option<Criteria>,
+    matching: Option<Criteria>,
     /// `null` if there is none.
     pub(super) param_ref: Value,
     /// `Deny`, `Warn`, `Audit`: of a validating policy.
@@ -337,6 +339,24 @@ impl<E> Policy<E> {
 }
 
 impl Binding {
+    /// Whether it is about a write that its policy is about.
+    ///
+    /// # Errors
+    /// Why it cannot be told.
+    pub(super) async fn is_about(
+        &self,
+        attributes: &Attributes<'_>,
+        (kinds, namespaces): (&dyn Kinds, &Namespaces),
+    ) -> Result<bool, String> {
+        let Some(criteria) = &self.matching else {
+            return Ok(true);
+        };
+        let found = criteria.find(attributes, kinds, namespaces).await;
+        found
+            .map(|found| found.is_some())
+            .map_err(|status| status.message)
+    }
+
     fn read(binding: &Value) -> Self {
         let spec = &binding["spec"];
         let matching = &spec["matchResources"];

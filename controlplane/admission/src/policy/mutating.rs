@@ -161,8 +161,9 @@ impl Inner {
             Ok(kind) => kind,
             Err(why) => return failures.extend(hook.misconfigured(None, &why)),
         };
+        let known = (&*self.kinds, &self.namespaces);
         for binding in &hook.bindings {
-            let params = match self.is_bound(binding, attributes).await {
+            let params = match binding.is_about(attributes, known).await {
                 Ok(false) => continue,
                 Ok(true) => {
                     if let Err(status) = seen(forms, &invocation, attributes).await {
@@ -184,22 +185,6 @@ impl Inner {
                 Err(why) => failures.extend(hook.misconfigured(Some(binding), &why)),
             }
         }
-    }
-
-    async fn is_bound(
-        &self,
-        binding: &Binding,
-        attributes: &Attributes<'_>,
-    ) -> Result<bool, String> {
-        let Some(criteria) = &binding.matching else {
-            return Ok(true);
-        };
-        let found = criteria
-            .find(attributes, &*self.kinds, &self.namespaces)
-            .await;
-        found
-            .map(|found| found.is_some())
-            .map_err(|status| status.message)
     }
 
     async fn call(

@@ -150,9 +150,9 @@ impl Inner {
             }
         };
         let mut collected = Collected::default();
+        let known = (&*self.kinds, &self.namespaces);
         for binding in &hook.bindings {
-            let matched = self.is_bound(binding, attributes).await;
-            let params = match matched {
+            let params = match binding.is_about(attributes, known).await {
                 Ok(false) => continue,
                 Ok(true) => {
                     let namespace = namespace_of(attributes);
@@ -177,22 +177,6 @@ impl Inner {
         }
         collected.publish(&hook.name, attributes);
         Ok(())
-    }
-
-    async fn is_bound(
-        &self,
-        binding: &Binding,
-        attributes: &Attributes<'_>,
-    ) -> Result<bool, String> {
-        let Some(criteria) = &binding.matching else {
-            return Ok(true);
-        };
-        let found = criteria
-            .find(attributes, &*self.kinds, &self.namespaces)
-            .await;
-        found
-            .map(|found| found.is_some())
-            .map_err(|status| status.message)
     }
 
     /// What the policy says with each of the parameters, or why it cannot be shown the write.
