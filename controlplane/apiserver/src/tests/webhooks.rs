@@ -9,6 +9,7 @@ mod floods;
 mod identity;
 mod matching;
 pub(super) mod server;
+mod versions;
 
 use std::sync::Arc;
 

@@ -224,38 +224,12 @@ async fn what_a_policy_makes_in_another_version_is_taken_back() {
     assert_eq!(message, why);
 }
 
-/// A kind of two versions that differ by name and by one field each, stored as v2.
-async fn things(server: &ApiServer) {
-    use coracle_api::schema::Structural;
-    use coracle_registry::{
-        api_resource::ApiResource,
-        custom_resource::{CustomResource, CustomResourceVersion},
-    };
-    let version = |name: &'static str, field: &str| CustomResourceVersion {
-        name: name.into(),
-        served: true,
-        deprecated: "".into(),
-        subresources: Vec::new(),
-        scale: None,
-        schema: Structural::read(&json!({"type": "object", "properties": {
-            "size": {"type": "integer"}, field: {"type": "string"}}}))
-        .unwrap(),
-        columns: Vec::new(),
-        selectable_fields: Vec::new(),
-    };
-    let kind = CustomResource {
-        info: ApiResource::new("example.org", "v2", "Thing", "things"),
-        storage: version("v2", "flavour"),
-        others: vec![version("v1", "mode")],
-        conversion: None,
-    };
-    server.serve_custom_resource(kind).await.unwrap();
-}
-
 #[tokio::test]
 async fn what_the_other_version_does_not_know_comes_back_from_a_patch() {
     let (server, admin) = cluster().await;
-    things(&server).await;
+    let fields = |field: &str| json!({"size": {"type": "integer"}, field: {"type": "string"}});
+    let things = [("v2", fields("flavour")), ("v1", fields("mode"))];
+    versions::serve(&server, ("Thing", "things"), things).await;
     let hook = Hook::that(patch(json!([
         {"op": "add", "path": "/size", "value": 7},
         {"op": "add", "path": "/mode", "value": "fast"},

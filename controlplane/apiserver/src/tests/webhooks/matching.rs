@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{
     CONFIG_MAPS, MUTATING, PODS, VALIDATING, cluster, config_map, configure, make, pod, says,
     server::{Hook, patch},
+    versions,
 };
-use crate::server::ApiServer;
 
 fn rule(operation: &str, group: &str, version: &str, resource: &str) -> Value {
     json!({"operations": [operation], "apiGroups": [group], "apiVersions": [version],
@@ -189,38 +189,13 @@ async fn a_patch_of_another_version_counts_in_the_requests_own() {
     );
 }
 
-/// A kind of two versions.
-async fn widgets(server: &ApiServer) {
-    use coracle_api::schema::Structural;
-    use coracle_registry::{
-        api_resource::ApiResource,
-        custom_resource::{CustomResource, CustomResourceVersion},
-    };
-    let version = |name: &'static str| CustomResourceVersion {
-        name: name.into(),
-        served: true,
-        deprecated: "".into(),
-        subresources: Vec::new(),
-        scale: None,
-        schema: Structural::read(&json!({"type": "object", "properties": {
-            "size": {"type": "integer"}, "mode": {"type": "string", "default": "fast"}}}))
-        .unwrap(),
-        columns: Vec::new(),
-        selectable_fields: Vec::new(),
-    };
-    let kind = CustomResource {
-        info: ApiResource::new("example.org", "v1", "Widget", "widgets"),
-        storage: version("v1"),
-        others: vec![version("v2")],
-        conversion: None,
-    };
-    server.serve_custom_resource(kind).await.unwrap();
-}
-
 #[tokio::test]
 async fn custom_resources_are_shown_and_changed_as_others() {
     let (server, admin) = cluster().await;
-    widgets(&server).await;
+    let fields =
+        json!({"size": {"type": "integer"}, "mode": {"type": "string", "default": "fast"}});
+    let widgets = ["v1", "v2"].map(|version| (version, fields.clone()));
+    versions::serve(&server, ("Widget", "widgets"), widgets).await;
     let hook = Hook::that(patch(json!([
         {"op": "add", "path": "/size", "value": 7},
         {"op": "add", "path": "/nonsense", "value": 1},
