@@ -1,5 +1,6 @@
 //! Nodes and pods as namespaces, servers in them, and waiting for conditions.
 
+mod conversation;
 mod plans;
 mod pods;
 mod rules;
@@ -30,6 +31,7 @@ use coracle_telemetry::Tasks;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use conversation::{Conversation, echo};
 pub(crate) use plans::plan;
 pub(crate) use pods::Pod;
 pub(crate) use servers::{Server, ask, ask_udp, serve};

@@ -2,8 +2,6 @@
 //! what others remove, and what others forbid.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
@@ -12,10 +10,11 @@ use std::{
 use coracle_agent::network::PodNetwork as _;
 use coracle_cni::veth::host_name;
 use coracle_netfilter::ProxyMode::{self, Iptables, Nftables};
-use coracle_netns::NetNs;
 
 use super::published;
-use crate::harness::{Node, Pod, ask, lab_by, note, output, serve, wait_for};
+use crate::harness::{
+    Conversation, Node, Pod, ask, echo, lab_by, note, output, serve, wait_for,
+};
 
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -24,19 +23,6 @@ for_each_engine!(
     pods_are_forwarded_past_a_refusal_at_the_end,
     a_killed_agents_ports_go_on_and_the_next_withdraws_them,
 );
-
-/// A server that sends back what it gets, on one connection.
-fn echo(ns: &NetNs) {
-    let listener = ns.run(|| TcpListener::bind("0.0.0.0:8080").unwrap());
-    let listener = listener.unwrap();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut bytes = [0; 64];
-        while let Ok(read @ 1..) = stream.read(&mut bytes) {
-            stream.write_all(&bytes[..read]).unwrap();
-        }
-    });
-}
 
 /// Which engines have rules of host ports in the node's kernel: iptables, nftables.
 fn engines(node: &Node) -> (bool, bool) {
@@ -58,19 +44,9 @@ fn host_ports_and_masquerade_change_engine_without_a_connection_lost() {
     let talker = node.pod(&network, "echo", published(8082));
     let client = node.pod(&network, "client", Vec::new());
     let _servers = (pod.serve("a"), serve(&outside.ns, "stranger"));
-    echo(&talker.ns);
-    let to: SocketAddr = "198.18.0.1:8082".parse().unwrap();
-    let stream = outside.ns.run(|| TcpStream::connect(to).unwrap());
-    let mut stream = stream.unwrap();
-    let patience = Some(Duration::from_secs(5));
-    stream.set_read_timeout(patience).unwrap();
-    let mut say = |word: &[u8; 5]| {
-        stream.write_all(word).unwrap();
-        let mut answer = [0; 5];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, word);
-    };
-    say(b"first");
+    echo(&talker.ns, 8080);
+    let mut conversation = Conversation::new(&outside.ns, "198.18.0.1:8082");
+    conversation.say("first");
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         let asking = scope.spawn(|| {
@@ -86,7 +62,7 @@ fn host_ports_and_masquerade_change_engine_without_a_connection_lost() {
             // As the next agent would begin.
             let _next = node.ready_network_by(mode);
             assert_eq!(engines(&node), (mode == Iptables, mode == Nftables));
-            say(b"again");
+            conversation.say("again");
             let before = asked.load(Ordering::Relaxed);
             wait_for("more connections", || {
                 asking.is_finished() || asked.load(Ordering::Relaxed) > before + 20
@@ -95,7 +71,7 @@ fn host_ports_and_masquerade_change_engine_without_a_connection_lost() {
         stop.store(true, Ordering::Relaxed);
         asking.join().unwrap();
     });
-    say(b"later");
+    conversation.say("later");
     note(&format!("{} connections meanwhile", asked.into_inner()));
 }
 

@@ -2,21 +2,20 @@
 //! see.
 
 use std::{
-    io::{Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    io::Read as _,
+    net::{Ipv4Addr, TcpStream},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
 use coracle_netfilter::ProxyMode::{Auto, Iptables, Nftables};
-use coracle_netns::NetNs;
 use serde_json::{Value, json};
 
 use super::{NEVER, OneNode, one_node};
 use crate::{
     fake_api::{service, slice},
-    harness::{Lab, ask, ip, lab_by, note, wait_for},
+    harness::{Conversation, Lab, ask, echo, ip, lab_by, note, wait_for},
 };
 
 /// A Service at 10.96.0.10:80 with these endpoints on the first node.
@@ -29,19 +28,6 @@ fn put_web(lab: &Lab, more: &Value, addresses: &[Ipv4Addr]) {
     let endpoints: Vec<_> = addresses.iter().map(|ip| (ip.as_str(), "n1")).collect();
     lab.api
         .put("endpointslices", slice("web", &target, &endpoints));
-}
-
-/// A server that sends back what it gets, on one connection.
-fn echo(ns: &NetNs, port: u16) {
-    let listener = ns.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap());
-    let listener = listener.unwrap();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut bytes = [0; 64];
-        while let Ok(read @ 1..) = stream.read(&mut bytes) {
-            stream.write_all(&bytes[..read]).unwrap();
-        }
-    });
 }
 
 #[test]
@@ -65,18 +51,8 @@ fn engines_change_without_a_connection_lost_or_refused() {
     let mut proxy = Some(node.proxy_by(Iptables, NEVER));
     let client = &pods[2].ns;
     wait_for("answered", || ask(client, "10.96.0.10:80").is_ok());
-    let to: SocketAddr = "10.96.0.7:7".parse().unwrap();
-    let mut stream = client.run(|| TcpStream::connect(to).unwrap()).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
-    let mut say = |word: &[u8; 5]| {
-        stream.write_all(word).unwrap();
-        let mut answer = [0; 5];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, word);
-    };
-    say(b"first");
+    let mut conversation = Conversation::new(client, "10.96.0.7:7");
+    conversation.say("first");
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         let asking = scope.spawn(|| {
@@ -97,7 +73,7 @@ fn engines_change_without_a_connection_lost_or_refused() {
             wait_for("the other engine", || {
                 (in_nft(), in_iptables()) == (mode == Nftables, mode == Iptables)
             });
-            say(b"again");
+            conversation.say("again");
             let before = asked.load(Ordering::Relaxed);
             wait_for("more connections", || {
                 asking.is_finished() || asked.load(Ordering::Relaxed) > before + 20
@@ -106,7 +82,7 @@ fn engines_change_without_a_connection_lost_or_refused() {
         stop.store(true, Ordering::Relaxed);
         asking.join().unwrap();
     });
-    say(b"later");
+    conversation.say("later");
     note(&format!("{} connections meanwhile", asked.into_inner()));
 }
 
