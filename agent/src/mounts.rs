@@ -139,12 +139,10 @@ mod tests {
     #[test]
     fn taking_a_bind_mount_away_leaves_the_machine_what_is_mounted_in_its_source() {
         use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
-        if !nix::unistd::geteuid().is_root() {
-            let why = "this test needs root";
-            assert!(std::env::var_os("REQUIRE_ROOT").is_none(), "{why}");
+        if !coracle_ground::is_root_or_skip() {
             return;
         }
-        let dir = tempfile::tempdir().expect("directory");
+        let dir = coracle_ground::Ground::new();
         let tmpfs = |path: &Path| {
             fs::create_dir_all(path).expect("directory");
             mount("tmpfs", path, "tmpfs", MountFlags::empty(), None).expect("tmpfs");

@@ -1,7 +1,7 @@
 //! The runtime with real shims and real containers. Needs root; skips visibly without it, fails
 //! under `REQUIRE_ROOT=1`.
 //!
-//! Every test makes its own cgroup (`/ct-<pid>-<n>`), run directory and sandbox network namespaces,
+//! Every test makes its own cgroup, run directory and sandbox network namespaces,
 //! none with an uplink, and checks at its end that nothing of it is left, also when it fails.
 
 #![allow(

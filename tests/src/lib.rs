@@ -16,7 +16,8 @@
 //! | [`workload`] | what runs of `examples/nginx.yaml` |
 //! | [`residue`] | what a node may have left behind |
 //!
-//! Everything made here goes away when its owner is dropped, also when a test fails.
+//! Everything made here goes away when its owner is dropped, also when a test fails; what a test in
+//! between is killed with, `coracle-ground` takes away.
 
 pub mod cluster;
 pub mod faults;
@@ -35,6 +36,8 @@ pub mod workload;
 
 use std::path::PathBuf;
 
+pub use coracle_ground::is_root_or_skip;
+
 /// The workspace's root.
 pub fn workspace() -> PathBuf {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -42,20 +45,6 @@ pub fn workspace() -> PathBuf {
         .parent()
         .expect("tests/ lies in the workspace")
         .to_owned()
-}
-
-/// Whether this test can run: it needs root. Where `REQUIRE_ROOT` is set, to whatever, as all tests
-/// of the workspace read it, the absence of root is a failure, not a skip.
-pub fn is_root_or_skip() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(
-        std::env::var_os("REQUIRE_ROOT").is_none(),
-        "REQUIRE_ROOT is set, but this test does not run as root"
-    );
-    eprintln!("SKIPPED: needs root");
-    false
 }
 
 fn target_dir() -> PathBuf {

@@ -118,22 +118,3 @@ fn rules(site: &Site, host: &str) -> Vec<String> {
         .map(|line| format!("rule {line}"))
         .collect()
 }
-
-/// Removes the (empty) cgroups of a site in every hierarchy, children first.
-pub(crate) fn remove_cgroups(name: &str) {
-    fn remove(path: &Path) {
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            if entry.path().is_dir() {
-                remove(&entry.path());
-            }
-        }
-        if let Err(error) = fs::remove_dir(path) {
-            eprintln!("could not remove cgroup {}: {error}", path.display());
-        }
-    }
-    for path in hierarchies().map(|mount| mount.join(name)) {
-        if path.is_dir() {
-            remove(&path);
-        }
-    }
-}

@@ -1,5 +1,5 @@
-//! One test's ground: a directory, namespaces joined by a bridge, a cgroup; all named after the
-//! test's process.
+//! Hosts on one test's ground: namespaces joined by a bridge, a directory, a cgroup; undone with
+//! it, however the test ends.
 //!
 //! ```text
 //!   namespace NAME-hub: br0 198.18.0.254/24      (no uplink: nothing can leave the machine)
@@ -12,41 +12,23 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
 };
 
-use crate::process::{run, succeed};
+use coracle_ground::Ground;
 
-static SITES: AtomicU32 = AtomicU32::new(0);
+use crate::process::{run, succeed};
 
 /// A directory, network namespaces and a cgroup of one test, undone when it is dropped.
 #[derive(Debug)]
 pub struct Site {
-    name: String,
-    dir: PathBuf,
-    hosts: Vec<String>,
-    /// What is mounted below `dir`.
-    memory: Mutex<Vec<PathBuf>>,
+    ground: Ground,
 }
 
 impl Site {
     /// Makes the directory and the hub.
     pub fn new() -> Self {
-        let name = format!(
-            "ct{}x{}",
-            std::process::id(),
-            SITES.fetch_add(1, Ordering::Relaxed)
-        );
-        let dir = std::env::temp_dir().join(&name);
-        std::fs::create_dir_all(&dir).expect("make the test's directory");
         let site = Self {
-            name,
-            dir,
-            hosts: Vec::new(),
-            memory: Mutex::default(),
+            ground: Ground::new(),
         };
         let hub = site.namespace("hub");
         succeed(Command::new("ip").args(["netns", "add", &hub]));
@@ -64,7 +46,6 @@ impl Site {
     pub fn add_host(&mut self, host: &str, last: u8) -> String {
         let namespace = self.namespace(host);
         succeed(Command::new("ip").args(["netns", "add", &namespace]));
-        self.hosts.push(host.to_owned());
         let port = format!("p{last}");
         self.within(
             "hub",
@@ -102,12 +83,12 @@ impl Site {
 
     /// The directory.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.ground.path()
     }
 
     /// A directory below it, made.
     pub fn subdir(&self, name: &str) -> PathBuf {
-        let path = self.dir.join(name);
+        let path = self.dir().join(name);
         std::fs::create_dir_all(&path).expect("make a directory");
         path
     }
@@ -117,24 +98,20 @@ impl Site {
         let path = self.subdir(name);
         succeed(
             Command::new("mount")
-                .args(["-t", "tmpfs", "-o", "mode=0755", &self.name])
+                .args(["-t", "tmpfs", "-o", "mode=0755", self.ground.name()])
                 .arg(&path),
         );
-        self.memory
-            .lock()
-            .expect("nobody panics with it")
-            .push(path.clone());
         path
     }
 
     /// The cgroup of a host's node.
     pub fn cgroup(&self, host: &str) -> String {
-        format!("/{}/{host}", self.name)
+        format!("/{}/{host}", self.ground.name())
     }
 
     /// The full name of a host's namespace.
     pub fn namespace(&self, host: &str) -> String {
-        format!("{}-{host}", self.name)
+        format!("{}-{host}", self.ground.name())
     }
 
     /// A command inside a host's network namespace. Not `ip netns exec`: that hides the cgroup
@@ -179,23 +156,12 @@ impl Default for Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        let keep = std::env::var_os("CORACLE_KEEP").is_some() && std::thread::panicking();
-        if keep {
-            eprintln!(
-                "CORACLE_KEEP is set: {} and its namespaces stay",
-                self.dir.display()
-            );
-            return;
-        }
-        for host in self.hosts.iter().map(String::as_str).chain(["hub"]) {
-            run(Command::new("ip").args(["netns", "delete", &self.namespace(host)]));
-        }
-        crate::residue::remove_cgroups(&self.name);
-        for path in self.memory.get_mut().expect("nobody panics with it") {
-            run(Command::new("umount").args(["-R", "-l"]).arg(path));
-        }
-        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            eprintln!("could not remove {}: {error}", self.dir.display());
+        if std::env::var_os("CORACLE_KEEP").is_some() && std::thread::panicking() {
+            let dir = self.dir().display();
+            match self.ground.keep() {
+                Ok(()) => eprintln!("CORACLE_KEEP is set: {dir} and its namespaces stay"),
+                Err(error) => eprintln!("CORACLE_KEEP is set, but {dir} goes: {error}"),
+            }
         }
     }
 }

@@ -1,37 +1,21 @@
 //! A network namespace of a test's own, with a real kernel's tables in it. Needs root; skips
 //! visibly without, fails if `REQUIRE_ROOT` is set.
 
-use std::{io::Write as _, path::PathBuf, process::Command};
+use std::{io::Write as _, process::Command};
 
+use coracle_ground::is_root_or_skip;
 use coracle_netns::{NetNs, unpin};
-
-/// A namespace that is gone with the value.
-struct Ground {
-    path: PathBuf,
-    ns: NetNs,
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        let _ = unpin(&self.path);
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
 
 /// Runs a test in a namespace.
 pub(crate) fn on_ground(name: &str, test: impl FnOnce() + Send) {
-    if !nix::unistd::geteuid().is_root() {
-        assert!(
-            std::env::var_os("REQUIRE_ROOT").is_none(),
-            "REQUIRE_ROOT is set and this is not root"
-        );
-        note("skipped: needs root");
+    if !is_root_or_skip() {
         return;
     }
     let path = std::env::temp_dir().join(format!("nft-{}-{name}", std::process::id()));
     let ns = NetNs::create(&path).unwrap();
-    let ground = Ground { path, ns };
-    ground.ns.run(test).unwrap();
+    // Open, it stays; and it is gone with this process, however that ends.
+    unpin(&path).unwrap();
+    ns.run(test).unwrap();
 }
 
 /// Into the test's output.

@@ -190,14 +190,14 @@ async fn fills_and_is_healed(dir: &Path) {
 
 #[test]
 fn a_full_table_is_told_and_healed() {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("REQUIRE_ROOT").is_none());
-    if !root {
+    if !coracle_ground::is_root_or_skip() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("ns");
     let ns = NetNs::create(&path).expect("a namespace");
+    // Open, it stays; and it is gone with this process, however that ends.
+    coracle_netns::unpin(&path).expect("unpinned");
     let outcome = ns.run(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -205,7 +205,6 @@ fn a_full_table_is_told_and_healed() {
         let work = fills_and_is_healed(directory.path());
         runtime.expect("a runtime").block_on(work);
     });
-    coracle_netns::unpin(&path).expect("unpinned");
     outcome.expect("a run in the namespace");
     let _ = fs::remove_dir_all(directory.path().join("connections"));
 }

@@ -203,14 +203,14 @@ fn in_a_namespace<F: Future<Output = ()>>(
     without: CapabilitySet,
     work: impl FnOnce(std::path::PathBuf) -> F + Send,
 ) {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("REQUIRE_ROOT").is_none());
-    if !root {
+    if !coracle_ground::is_root_or_skip() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("ns");
     let ns = NetNs::create(&path).expect("a namespace");
+    // Open, it stays; and it is gone with this process, however that ends.
+    coracle_netns::unpin(&path).expect("unpinned");
     let file = directory.path().join("policies.json");
     let outcome = ns.run(|| {
         // Of this thread, and of those that it makes.
@@ -223,7 +223,6 @@ fn in_a_namespace<F: Future<Output = ()>>(
             .build();
         runtime.expect("a runtime").block_on(work(file));
     });
-    coracle_netns::unpin(&path).expect("unpinned");
     outcome.expect("a run in the namespace");
 }
 

@@ -382,7 +382,8 @@ mod tests {
     #[test]
     fn a_class_keeps_its_weight_when_its_last_pod_goes() {
         let hierarchies = Hierarchies::detect().expect("cgroups");
-        let root = format!("coracle-unit-{}", std::process::id());
+        let ground = coracle_ground::Ground::new();
+        let root = ground.name();
         let class = format!("{root}/kubepods/besteffort");
         let pod = format!("/{class}/podu");
         let least = Resources {
@@ -410,6 +411,6 @@ mod tests {
         hierarchies
             .destroy(&class, &BTreeSet::new())
             .expect("remove all");
-        assert!(!point.join(&root).exists(), "nothing is left");
+        assert!(!point.join(root).exists(), "nothing is left");
     }
 }

@@ -162,15 +162,11 @@ mod tests {
     #[test]
     fn what_volumes_hold_in_memory_is_kept_off_the_swap() {
         assert_eq!(Tmpfs::default().options(true), "mode=755,noswap");
-        if !nix::unistd::geteuid().is_root() {
-            assert!(
-                std::env::var_os("REQUIRE_ROOT").is_none(),
-                "this test needs root"
-            );
+        if !coracle_ground::is_root_or_skip() {
             return;
         }
         // The kernel has the last word: what it says it takes, it has to take.
-        let dir = tempfile::tempdir().expect("directory");
+        let dir = coracle_ground::Ground::new();
         SystemMounter
             .mount_tmpfs(dir.path(), &Tmpfs::default())
             .expect("mount");

@@ -25,8 +25,9 @@ use coracle_agent::{
     proxy::ProxyConfig,
 };
 use coracle_client::pulse::Pulse;
+use coracle_ground::{Ground, is_root_or_skip};
 use coracle_netfilter::ProxyMode;
-use coracle_netns::{NetNs, unpin};
+use coracle_netns::NetNs;
 use coracle_telemetry::Tasks;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,7 @@ pub(crate) struct Lab {
     pub(crate) dir: PathBuf,
     pub(crate) api: FakeApi,
     mode: ProxyMode,
+    _ground: Ground,
 }
 
 /// `None`, after saying so, where namespaces cannot be made.
@@ -55,40 +57,23 @@ pub(crate) fn lab(name: &str) -> Option<Lab> {
 
 /// The same, with nodes on which this engine keeps Services.
 pub(crate) fn lab_by(mode: ProxyMode, name: &str) -> Option<Lab> {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(
-        root || std::env::var_os("REQUIRE_ROOT").is_none(),
-        "REQUIRE_ROOT is set and this is not root"
-    );
-    if !root {
-        note("skipped: needs root");
+    if !is_root_or_skip() {
         return None;
     }
-    let dir = std::env::temp_dir().join(format!("ct-{}-{name}-{mode:?}", std::process::id()));
+    let ground = Ground::named(&format!("{name}-{mode:?}"));
+    let dir = ground.path().to_owned();
     std::fs::create_dir_all(dir.join("ns")).unwrap();
     Some(Lab {
         dir,
         api: FakeApi::default(),
         mode,
+        _ground: ground,
     })
 }
 
 /// Into the test's output.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for entry in std::fs::read_dir(self.dir.join("ns"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let _ = unpin(&entry.path());
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
 }
 
 impl Lab {

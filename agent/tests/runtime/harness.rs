@@ -1,5 +1,4 @@
-//! A runtime of a test's own, with busybox for an image, that cleans up after itself and tells what
-//! it could not.
+//! A runtime of a test's own on its own ground, with busybox for an image.
 
 #[path = "harness/residue.rs"]
 mod residue;
@@ -18,6 +17,7 @@ use std::{
 };
 
 use coracle_agent::runtime::*;
+use coracle_ground::{Ground, is_root_or_skip};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -30,7 +30,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// A runtime with its directories.
 pub(crate) struct Node {
-    pub(crate) dir: tempfile::TempDir,
+    pub(crate) dir: Ground,
     pub(crate) runtime: Option<Arc<LocalRuntime>>,
     pub(crate) network: Arc<NoNetwork>,
     pub(crate) cgroup: String,
@@ -44,25 +44,12 @@ pub(crate) async fn node() -> Option<Node> {
 }
 
 pub(crate) async fn node_with(image: ImageConfig) -> Option<Node> {
-    static NODES: AtomicU32 = AtomicU32::new(0);
-    if !nix::unistd::geteuid().is_root() {
-        assert!(
-            std::env::var_os("REQUIRE_ROOT").is_none(),
-            "this test needs root"
-        );
-        eprintln!("skipped: needs root");
+    if !is_root_or_skip() {
         return None;
     }
-    let dir = tempfile::Builder::new()
-        .prefix("coracle-runtime-")
-        .tempdir()
-        .unwrap();
+    let dir = Ground::new();
     lay_busybox(&dir.path().join("layer"));
-    let cgroup = format!(
-        "/ct-{}-{}",
-        std::process::id(),
-        NODES.fetch_add(1, Ordering::Relaxed)
-    );
+    let cgroup = format!("/{}", dir.name());
     let mut node = Node {
         dir,
         runtime: None,

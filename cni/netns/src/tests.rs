@@ -1,49 +1,15 @@
+use coracle_ground::{Ground, is_root_or_skip};
+
 use super::*;
-
-fn root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(
-        root || std::env::var_os("REQUIRE_ROOT").is_none(),
-        "REQUIRE_ROOT is set and this is not root"
-    );
-    if !root {
-        // Visible in the test's output.
-        writeln(io::stderr());
-    }
-    root
-}
-
-fn writeln(mut to: impl io::Write) {
-    let _ = to.write_all(b"skipped: needs root\n");
-}
-
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ct-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("temporary directory");
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        for entry in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let _ = unpin(&entry.path());
-        }
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 #[test]
 fn run_is_inside_and_caller_stays_outside() {
-    if !root() {
+    if !is_root_or_skip() {
         return;
     }
-    let dir = Dir::new("run");
+    let dir = Ground::named("run");
     let before = NetNs::current().unwrap().identity().unwrap();
-    let ns = NetNs::create(&dir.0.join("a")).unwrap();
+    let ns = NetNs::create(&dir.path().join("a")).unwrap();
     let inside = ns
         .run(|| NetNs::current().unwrap().identity().unwrap())
         .unwrap();
@@ -54,28 +20,31 @@ fn run_is_inside_and_caller_stays_outside() {
 
 #[test]
 fn pins_are_the_same_namespace_and_outlive_the_value() {
-    if !root() {
+    if !is_root_or_skip() {
         return;
     }
-    let dir = Dir::new("pin");
-    let ns = NetNs::create(&dir.0.join("a")).unwrap();
-    ns.pin(&dir.0.join("b")).unwrap();
+    let dir = Ground::named("pin");
+    let ns = NetNs::create(&dir.path().join("a")).unwrap();
+    ns.pin(&dir.path().join("b")).unwrap();
     let identity = ns.identity().unwrap();
     drop(ns);
-    unpin(&dir.0.join("a")).unwrap();
+    unpin(&dir.path().join("a")).unwrap();
     assert_eq!(
-        NetNs::open(&dir.0.join("b")).unwrap().identity().unwrap(),
+        NetNs::open(&dir.path().join("b"))
+            .unwrap()
+            .identity()
+            .unwrap(),
         identity
     );
 }
 
 #[test]
 fn unpin_is_idempotent_and_gone_is_recognized() {
-    if !root() {
+    if !is_root_or_skip() {
         return;
     }
-    let dir = Dir::new("gone");
-    let path = dir.0.join("a");
+    let dir = Ground::named("gone");
+    let path = dir.path().join("a");
     NetNs::create(&path).unwrap();
     unpin(&path).unwrap();
     unpin(&path).unwrap();
@@ -86,11 +55,11 @@ fn unpin_is_idempotent_and_gone_is_recognized() {
 
 #[test]
 fn a_panic_inside_reaches_the_caller() {
-    if !root() {
+    if !is_root_or_skip() {
         return;
     }
-    let dir = Dir::new("panic");
-    let ns = NetNs::create(&dir.0.join("a")).unwrap();
+    let dir = Ground::named("panic");
+    let ns = NetNs::create(&dir.path().join("a")).unwrap();
     let caught = std::panic::catch_unwind(|| ns.run(|| panic!("inside")));
     assert!(caught.is_err());
 }

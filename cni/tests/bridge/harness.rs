@@ -9,29 +9,30 @@ use std::{
 };
 
 use coracle_cni::{Attachment, NetConf, netlink::Netlink};
-use coracle_netns::{NetNs, unpin};
+use coracle_ground::{Ground, is_root_or_skip};
+use coracle_netns::NetNs;
 
 /// Namespaces and reservations of one test; gone with it.
 pub(crate) struct Node {
     pub(crate) dir: PathBuf,
     pub(crate) ns: NetNs,
+    _ground: Ground,
 }
 
 impl Node {
     pub(crate) fn new(name: &str) -> Option<Self> {
-        let root = nix::unistd::geteuid().is_root();
-        assert!(
-            root || std::env::var_os("REQUIRE_ROOT").is_none(),
-            "REQUIRE_ROOT is set and this is not root"
-        );
-        if !root {
-            let _ = writeln!(std::io::stderr(), "skipped: needs root");
+        if !is_root_or_skip() {
             return None;
         }
-        let dir = std::env::temp_dir().join(format!("ct-{}-{name}", std::process::id()));
+        let ground = Ground::named(name);
+        let dir = ground.path().to_owned();
         std::fs::create_dir_all(dir.join("ns")).unwrap();
         let ns = NetNs::create(&dir.join("ns/node")).unwrap();
-        Some(Self { dir, ns })
+        Some(Self {
+            dir,
+            ns,
+            _ground: ground,
+        })
     }
 
     /// The plugin as a program, as a runtime or `cnitool` calls it.
@@ -118,19 +119,6 @@ impl Node {
             .filter_map(|e| e.file_name().into_string().ok())
             .filter(|name| name.parse::<Ipv4Addr>().is_ok())
             .collect()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        for entry in std::fs::read_dir(self.dir.join("ns"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let _ = unpin(&entry.path());
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

@@ -224,7 +224,7 @@ fn early_acknowledgement_is_caught() {
 
 /// Lets a child write to a disk that then loses power; what is missing after the disk is back.
 fn lose_power(fault: child::Fault) -> Result<usize, String> {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = mount::Ground::new();
     let (image, copy) = (dir.path().join("disk"), dir.path().join("copy"));
     mount::make_disk(&image);
     let said = {
@@ -246,7 +246,7 @@ fn lose_power(fault: child::Fault) -> Result<usize, String> {
 
 #[test]
 fn no_acknowledged_write_is_lost_by_power_loss() {
-    if !mount::may("power loss") {
+    if !mount::is_root_or_skip() {
         return;
     }
     for _ in 0..3 {
@@ -257,7 +257,7 @@ fn no_acknowledged_write_is_lost_by_power_loss() {
 
 #[test]
 fn skipped_fsync_is_caught() {
-    if !mount::may("power loss") {
+    if !mount::is_root_or_skip() {
         return;
     }
     let lost = lose_power(child::Fault::SkipsFsync).unwrap_err();

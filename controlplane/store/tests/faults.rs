@@ -100,10 +100,10 @@ async fn full_store_refuses_writes_and_keeps_what_it_acknowledged() {
 
 #[tokio::test]
 async fn store_goes_on_when_a_full_disk_has_room_again() {
-    if !mount::may("a full disk") {
+    if !mount::is_root_or_skip() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = mount::Ground::new();
     let disk = mount::Mounted::tmpfs("8m", dir.path().join("mnt"));
     let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![0; 2 << 20]).unwrap();
@@ -164,10 +164,10 @@ fn stuff(path: &Path) {
 
 #[tokio::test]
 async fn on_a_full_disk_a_store_starts_and_deletes_and_updates() {
-    if !mount::may("a full disk") {
+    if !mount::is_root_or_skip() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = mount::Ground::new();
     let disk = mount::Mounted::tmpfs("40m", dir.path().join("mnt"));
     let (path, junk) = (disk.path().join("store"), disk.path().join("junk"));
     let store = SqliteBackend::open(&path).unwrap();
@@ -243,10 +243,10 @@ async fn a_store_that_cannot_write_says_so_until_it_can() {
 
 #[test]
 fn full_disk_is_named_at_the_start() {
-    if !mount::may("a full disk") {
+    if !mount::is_root_or_skip() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = mount::Ground::new();
     let disk = mount::Mounted::tmpfs("64k", dir.path().join("mnt"));
     let _ = std::fs::write(disk.path().join("ballast"), vec![0; 60 << 10]);
     assert_eq!(open_error(&disk.path().join("store")), "DiskFull");
@@ -254,10 +254,10 @@ fn full_disk_is_named_at_the_start() {
 
 #[test]
 fn read_only_disk_is_named() {
-    if !mount::may("a read-only disk") {
+    if !mount::is_root_or_skip() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = mount::Ground::new();
     let disk = mount::Mounted::tmpfs("4m", dir.path().join("mnt"));
     drop(SqliteBackend::open(disk.path().join("store")).unwrap());
     disk.make_read_only();

@@ -278,10 +278,10 @@ async fn large_and_small(store: &SqliteBackend, first: usize) -> [usize; 2] {
 
 #[test]
 fn large_writes_use_part_of_the_reserve_and_keep_no_small_ones_from_it() {
-    if !mount::may("a full disk") {
+    if !mount::is_root_or_skip() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = mount::Ground::new();
     let disk = mount::Mounted::tmpfs("130m", dir.path().join("mnt"));
     let (dir, whole) = prepare(disk.path());
     runtime().block_on(async {
@@ -322,10 +322,10 @@ fn large_writes_use_part_of_the_reserve_and_keep_no_small_ones_from_it() {
 
 #[test]
 fn a_store_starts_again_and_again_on_a_full_disk() {
-    if !mount::may("a full disk") {
+    if !mount::is_root_or_skip() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = mount::Ground::new();
     goes_on(mount::Mounted::tmpfs("60m", dir.path().join("mnt")).path());
     let image = dir.path().join("disk");
     mount::make_disk(&image);

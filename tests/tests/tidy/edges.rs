@@ -118,7 +118,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "coracle-shim-protocol",
         ],
     ),
-    ("coracle-tests", &[]),
+    ("coracle-ground", &[]),
+    ("coracle-tests", &["coracle-ground"]),
     (
         "coracle-fuzz",
         &[

@@ -249,14 +249,10 @@ mod tests {
 
     #[test]
     fn the_same_layer_twice_can_be_mounted() {
-        if !nix::unistd::geteuid().is_root() {
-            assert!(
-                std::env::var_os("REQUIRE_ROOT").is_none(),
-                "this test needs root"
-            );
+        if !coracle_ground::is_root_or_skip() {
             return;
         }
-        let dir = tempfile::tempdir().unwrap();
+        let dir = coracle_ground::Ground::new();
         let layer = |name: &str| dir.path().join(name);
         for name in ["base", "empty"] {
             fs::create_dir(layer(name)).unwrap();

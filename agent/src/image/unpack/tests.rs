@@ -5,6 +5,7 @@ mod overlay;
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
+use coracle_ground::is_root_or_skip;
 use tar::{Builder, EntryType, Header};
 
 use super::*;
@@ -77,26 +78,9 @@ impl Place {
     }
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// Owners, device nodes and trusted xattrs need root.
-fn skip_without_root() -> bool {
-    if is_root() {
-        return false;
-    }
-    assert!(
-        std::env::var_os("REQUIRE_ROOT").is_none(),
-        "this test needs root"
-    );
-    eprintln!("skipped: needs root");
-    true
-}
-
 #[test]
 fn hostile_paths_never_leave_the_root() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let cases: &[(&str, &[Item], bool)] = &[
@@ -163,7 +147,7 @@ fn hostile_paths_never_leave_the_root() {
 
 #[test]
 fn modes_links_and_contents_are_kept() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let place = Place::new();
@@ -195,7 +179,7 @@ fn modes_links_and_contents_are_kept() {
 
 #[test]
 fn global_header_is_skipped() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let place = Place::new();
@@ -216,7 +200,7 @@ fn global_header_is_skipped() {
 
 #[test]
 fn a_directory_with_content_makes_way_for_a_file() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let place = Place::new();
@@ -235,7 +219,7 @@ fn a_directory_with_content_makes_way_for_a_file() {
 
 #[test]
 fn a_pipe_needs_no_device_number() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let place = Place::new();

@@ -104,20 +104,6 @@ impl Node {
     }
 }
 
-impl Drop for Node {
-    #[allow(clippy::disallowed_methods, reason = "cleaning up; nothing else runs")]
-    fn drop(&mut self) {
-        for pid in self.processes() {
-            let _ = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(pid),
-                nix::sys::signal::Signal::SIGKILL,
-            );
-        }
-        self.unmount();
-        self.remove_cgroups();
-    }
-}
-
 /// All directories of a cgroup in all hierarchies, parents first.
 fn cgroups(path: &str) -> Vec<PathBuf> {
     fn walk(directory: PathBuf, found: &mut Vec<PathBuf>) {

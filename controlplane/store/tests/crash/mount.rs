@@ -1,4 +1,5 @@
-//! Disks for tests that need root: images on a loop device, small tmpfs. Unmounted when dropped.
+//! Disks for tests that need root: images on a loop device, small tmpfs. Unmounted when dropped; on
+//! a ground also if the test is killed.
 
 use std::{
     fs::File,
@@ -6,18 +7,7 @@ use std::{
     process::Command,
 };
 
-/// Whether tests may mount. Says so if not, and fails if root was promised.
-pub(crate) fn may(what: &str) -> bool {
-    let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
-    assert!(
-        root || std::env::var_os("REQUIRE_ROOT").is_none(),
-        "{what} needs root"
-    );
-    if !root {
-        eprintln!("skipped: {what} needs root");
-    }
-    root
-}
+pub(crate) use coracle_ground::{Ground, is_root_or_skip};
 
 /// A mounted file system.
 pub(crate) struct Mounted {

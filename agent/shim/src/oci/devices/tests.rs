@@ -1,5 +1,6 @@
 //! The filter run by a small interpreter, loaded into the kernel, and put in the way of a process.
 
+use coracle_ground::{Ground, is_root_or_skip};
 use serde_json::{Value, json};
 
 use super::*;
@@ -119,20 +120,11 @@ fn the_last_word_on_everything_counts() {
     );
 }
 
-fn is_root() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(
-        std::env::var_os("REQUIRE_ROOT").is_none(),
-        "this test needs root"
-    );
-    eprintln!("skipped: needs root");
-    false
-}
-
 /// A cgroup of the unified hierarchy, wherever that is mounted.
-struct Cgroup(std::path::PathBuf);
+struct Cgroup {
+    path: std::path::PathBuf,
+    _ground: Ground,
+}
 
 impl Cgroup {
     fn new() -> Self {
@@ -141,31 +133,29 @@ impl Cgroup {
             .into_iter()
             .find(|(_, options)| options.is_empty())
             .expect("cgroup v2 is mounted");
-        let path = root.join(format!("coracle-devices-{}", std::process::id()));
+        let ground = Ground::new();
+        let path = root.join(ground.name());
         fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
+        Self {
+            path,
+            _ground: ground,
+        }
     }
 }
 
 #[test]
 fn a_process_in_the_cgroup_cannot_open_a_disk() {
-    if !is_root() {
+    if !is_root_or_skip() {
         return;
     }
     let cgroup = Cgroup::new();
-    attach(&cgroup.0, &default_rules()).unwrap();
+    attach(&cgroup.path, &default_rules()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     // A node for the kernel's memory (1:1): it may be made, and not opened.
     let script = format!(
         "echo $$ > {}/cgroup.procs; mknod {dir}/mem c 1 1 && echo made; dd if={dir}/mem bs=1 count=1 2>&1; \
          head -c 1 /dev/zero | wc -c; echo x > /dev/null && echo null",
-        cgroup.0.display(),
+        cgroup.path.display(),
         dir = directory.path().display(),
     );
     let output = std::process::Command::new("sh")

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use coracle_ground::Ground;
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -23,7 +24,7 @@ struct Registry {
     process: Child,
     address: String,
     layer: Vec<u8>,
-    _storage: tempfile::TempDir,
+    _storage: Ground,
 }
 
 impl Drop for Registry {
@@ -35,7 +36,7 @@ impl Drop for Registry {
 
 impl Registry {
     async fn start() -> Self {
-        let storage = tempfile::tempdir().expect("directory");
+        let storage = Ground::new();
         let free = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = free.local_addr().expect("address").to_string();
         let config = format!(
@@ -45,11 +46,12 @@ impl Registry {
         let file = storage.path().join("config.yml");
         std::fs::write(&file, config).expect("configuration");
         drop(free);
+        let log = std::fs::File::create(storage.path().join("log")).expect("log");
         let process = Command::new("docker-registry")
             .arg("serve")
             .arg(&file)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .expect("docker-registry");
         let mut registry = Self {

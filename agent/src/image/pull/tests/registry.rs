@@ -215,7 +215,7 @@ impl Image {
 /// A registry with `a/b:1` behind an index, and a store to pull it into.
 pub(super) struct Lab {
     pub(super) server: Server,
-    pub(super) dir: tempfile::TempDir,
+    pub(super) dir: coracle_ground::Ground,
     pub(super) layout: Layout,
     pub(super) capacity: Capacity,
     pub(super) registries: Registries,
@@ -224,25 +224,11 @@ pub(super) struct Lab {
     pub(super) manifest: String,
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        // Where a test put a file system of its own there.
-        let _not_mounted = nix::mount::umount2(
-            &self.dir.path().join("images"),
-            nix::mount::MntFlags::MNT_DETACH,
-        );
-    }
-}
-
 impl Lab {
     /// `None`: unpacking needs root.
     pub(super) async fn new() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            assert!(
-                std::env::var_os("REQUIRE_ROOT").is_none(),
-                "this test needs root"
-            );
-            eprintln!("skipped: needs root");
+        // Unpacking sets owners.
+        if !coracle_ground::is_root_or_skip() {
             return None;
         }
         let server = Server::start("127.0.0.1").await;
@@ -272,7 +258,7 @@ impl Lab {
             server.put(path, ok(body));
         }
         let [layer, config, manifest] = paths;
-        let dir = tempfile::tempdir().expect("directory");
+        let dir = coracle_ground::Ground::new();
         let layout = Layout::open(dir.path().join("images")).expect("store");
         Some(Self {
             server,

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn whiteouts_become_overlayfs_own() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let place = Place::new();
@@ -27,7 +27,7 @@ fn whiteouts_become_overlayfs_own() {
 
 #[test]
 fn an_image_cannot_speak_to_overlayfs() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let place = Place::new();
@@ -60,7 +60,7 @@ fn an_image_cannot_speak_to_overlayfs() {
 
 #[test]
 fn a_whiteout_and_the_same_name_again_hide_what_is_below_in_any_order() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let opaque = |path: &Path| {
@@ -111,7 +111,7 @@ fn a_whiteout_and_the_same_name_again_hide_what_is_below_in_any_order() {
 
 #[test]
 fn unlisted_directories_look_as_below() {
-    if skip_without_root() {
+    if !is_root_or_skip() {
         return;
     }
     let (place, below) = (Place::new(), Place::new());
