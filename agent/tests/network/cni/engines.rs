@@ -12,9 +12,7 @@ use coracle_cni::veth::host_name;
 use coracle_netfilter::ProxyMode::{self, Iptables, Nftables};
 
 use super::published;
-use crate::harness::{
-    Conversation, Node, Pod, ask, echo, lab_by, note, output, serve, wait_for,
-};
+use crate::harness::{Conversation, Node, Pod, ask, echo, lab_by, note, output, serve, wait_for};
 
 const NEVER: Duration = Duration::from_secs(3600);
 
