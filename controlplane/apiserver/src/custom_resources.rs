@@ -145,7 +145,7 @@ pub(crate) fn built_in(server: &State) -> Vec<Arc<ApiResource>> {
 }
 
 /// Whether somebody serves a resource with these names who does not come and go.
-fn is_built_in(server: &State, group: &str, plural: &str) -> bool {
+pub(crate) fn is_built_in(server: &State, group: &str, plural: &str) -> bool {
     let catalog = server.catalog.now();
     let mut all = catalog.versions_of(group, plural);
     all.any(|serving| !is_custom(serving))

@@ -34,6 +34,7 @@ use crate::{
     converter::{CallConverter, Converted, Converter, ReviewVersion},
     json_path::JsonPath,
     lifecycle::{self, Lifecycle},
+    open_definitions::definition::Definition,
     resource::{self, Resource},
     rules::Rules,
     storage_version::{StorageVersion, StoredVersions, Version},
@@ -53,6 +54,8 @@ pub struct CustomResource {
     pub others: Vec<CustomResourceVersion>,
     /// How versions are turned into one another; `None` if only their names differ.
     pub conversion: Option<WebhookConversion>,
+    /// What says so; `None` if new objects are held to none.
+    pub definition: Option<Definition>,
 }
 
 /// A conversion webhook.
@@ -145,6 +148,7 @@ impl CustomResource {
         let versions: Arc<[Version]> = self.versions().map(|one| one.version(info)).collect();
         let managed = |resource| Resource {
             versions: Some(Arc::clone(&versions)),
+            definition: self.definition.clone().map(Arc::new),
             ..resource
         };
         let Some(converter) = self.converter(caller) else {
@@ -222,6 +226,7 @@ impl CustomResourceVersion {
             projected: None,
             converted: None,
             versions: None,
+            definition: None,
             as_stored: Arc::default(),
             stored_as: (own.api_version != stored.api_version).then(|| StorageVersion {
                 own,
@@ -285,10 +290,9 @@ impl CustomResourceStrategy {
 
     /// Checks an object, beside the others if that takes long.
     fn in_its_place(&self, object: &Value, check: impl FnOnce() -> FieldErrors) -> FieldErrors {
-        if self.schema.labour(object) > MOST_AT_HAND {
-            beside(check)
-        } else {
-            check()
+        match self.schema.labour(object) > MOST_AT_HAND {
+            true => beside(check),
+            false => check(),
         }
     }
 
@@ -324,10 +328,9 @@ impl Strategy for CustomResourceStrategy {
     }
 
     fn lifecycle(&self) -> Lifecycle {
-        if self.has_status {
-            Lifecycle::GenerationAndStatus
-        } else {
-            Lifecycle::Generation
+        match self.has_status {
+            true => Lifecycle::GenerationAndStatus,
+            false => Lifecycle::Generation,
         }
     }
 

@@ -26,7 +26,7 @@
 //! | [`object_meta`], `texts`, [`lifecycle`] | what all objects have in common: metadata, generations |
 //! | [`encode`], [`stored`] | objects to stored bytes and back, and how their text is laid out |
 //! | [`service_allocator`] | addresses and ports of Services: which one gets, and the entries that say whose they are |
-//! | [`open_namespaces`] | which namespaces take new objects |
+//! | [`open_namespaces`], [`open_definitions`] | which namespaces, and which kinds that come and go, take new objects |
 //! | [`unenforced`] | warnings about what is kept and has no effect here |
 //! | [`scale`] | what the subresource of that name shows and writes |
 //! | [`cells`], [`check`], [`fill`] | what strategies share: table cells, validation, defaults |
@@ -49,6 +49,7 @@ pub mod kinds;
 pub mod lifecycle;
 pub mod managed_fields;
 pub mod object_meta;
+pub mod open_definitions;
 pub mod open_namespaces;
 pub mod part;
 pub mod projected;

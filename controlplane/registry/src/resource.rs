@@ -20,6 +20,7 @@ use crate::{
     api_resource::{ApiResource, Text},
     converter::Converted,
     kinds,
+    open_definitions::definition::Definition,
     projected::Projected,
     service_allocator::node_ports,
     storage_version::{StorageVersion, Version},
@@ -61,6 +62,8 @@ pub struct Resource {
     /// Of a kind that comes at run time, all its versions, in which its field managers may own
     /// something; not for those who look at metadata alone.
     pub(crate) versions: Option<Arc<[Version]>>,
+    /// What its new objects are held to.
+    pub(crate) definition: Option<Arc<Definition>>,
     /// Of one that a webhook converts, in each version, the resource for those who look at
     /// metadata alone, the storage version first: it shows every object in the version in which
     /// it is stored, and waits for no webhook.
@@ -275,6 +278,7 @@ impl Resource {
             stored_as: None,
             converted: None,
             versions: None,
+            definition: None,
             as_stored: Arc::default(),
         }
     }

@@ -24,7 +24,9 @@ use coracle_telemetry::ErrorChain;
 use serde_json::Value;
 
 use self::companions::{Companion, Companions, Write};
-use super::{encode, open_namespaces, resource::Resource, service_allocator::allocation};
+use super::{
+    encode, open_definitions, open_namespaces, resource::Resource, service_allocator::allocation,
+};
 use crate::watch_cache::{WatchCache, WatchCacheError};
 
 /// How often a write is tried when its companions change under it. Writers of this server take
@@ -146,7 +148,10 @@ impl<T> OptimisticWrite<T> {
 
 /// What objects of some kinds are always written with, whoever writes them.
 fn companions_of_kind(resource: &Resource, old: Option<&Value>, new: Option<&Value>) -> Companions {
-    allocation::companions(resource, old, new).and(open_namespaces::companions(resource, old, new))
+    let mut all = allocation::companions(resource, old, new)
+        .and(open_namespaces::companions(resource, old, new));
+    all.ops.extend(open_definitions::op(resource, old, new));
+    all
 }
 
 /// What takes an object's place.

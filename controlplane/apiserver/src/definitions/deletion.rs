@@ -6,12 +6,14 @@ use std::{collections::HashSet, sync::Arc};
 
 use coracle_api::{meta, status::Status};
 use coracle_registry::{
+    api_resource,
     kinds::apiextensions::definition::{CLEANUP, conditions::Condition},
     part::Part,
     resource::Resource,
-    store::{cache_status, delete::DeleteOptions, update::UpdateTarget},
+    store::{cache_status, delete::DeleteOptions, store_status, update::UpdateTarget},
     watch_cache::{Entry, KeyScope, ListRequest, Selection},
 };
+use coracle_store::RangeRequest;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -99,9 +101,7 @@ impl Shared {
         serve_all(server, &self.serving).await;
         let (group, plural) = plan::names_of(definition);
         let Some(resource) = custom_resources::find(server, group, plural) else {
-            // It was never served: nothing of it was ever made.
-            release(server, definitions, definition).await?;
-            return Ok(true);
+            return self.end_unserved(definition).await;
         };
         let under_way = terminating(
             "True",
@@ -121,6 +121,34 @@ impl Shared {
             );
             told(server, definitions, definition, &waiting).await?;
             return Ok(false);
+        }
+        release(server, definitions, definition).await?;
+        Ok(true)
+    }
+
+    /// The end of one whose kind this server does not serve. In most cases nothing of it was ever
+    /// made; what there is all the same would be there again with the next definition of its name.
+    /// Whether it could end.
+    async fn end_unserved(&self, definition: &Value) -> Result<bool, Status> {
+        let (server, definitions) = (&*self.server, &*self.definitions);
+        let (group, plural) = plan::names_of(definition);
+        if !custom_resources::is_built_in(server, group, plural) {
+            let any = RangeRequest {
+                prefix: api_resource::prefix(group, plural),
+                start: None,
+                limit: Some(1),
+                at: None,
+            };
+            let found = server.store.backend.range(any).await;
+            if !found.map_err(store_status)?.items.is_empty() {
+                let failed = terminating(
+                    "True",
+                    "InstanceDeletionFailed",
+                    "could not list instances: there are some, and their kind cannot be served; the server's log says why",
+                );
+                told(server, definitions, definition, &failed).await?;
+                return Ok(false);
+            }
         }
         release(server, definitions, definition).await?;
         Ok(true)

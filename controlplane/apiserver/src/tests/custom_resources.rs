@@ -36,6 +36,8 @@ fn widgets(more: Value) -> CustomResource {
         storage: v1(more),
         others: Vec::new(),
         conversion: None,
+        definition: None,
+        definition: None,
     }
 }
 

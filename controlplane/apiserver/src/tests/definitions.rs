@@ -18,8 +18,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::raw::Raw;
 use crate::{server::ApiServer, testing};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const WIDGETS: &str = "/apis/example.org/v1/namespaces/default/widgets";
+pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(super) const WIDGETS: &str = "/apis/example.org/v1/namespaces/default/widgets";
 
 /// A server, its administrator, and who keeps its definitions for as long as this is held.
 struct Cluster {
@@ -44,7 +44,7 @@ fn memory() -> Arc<dyn Backend> {
     Arc::new(MemoryBackend::new())
 }
 
-fn definition(size: Value) -> Value {
+pub(super) fn definition(size: Value) -> Value {
     let spec = json!({"type": "object", "required": ["size"], "properties": {
         "size": size, "mode": {"type": "string", "default": "fast", "enum": ["fast", "slow"]}}});
     let status = json!({"type": "object", "properties": {
@@ -65,12 +65,12 @@ fn definition(size: Value) -> Value {
     })
 }
 
-fn widget(name: &str, spec: Value) -> Value {
+pub(super) fn widget(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }
 
 /// Asks until an answer is as it is to be.
-async fn until(admin: &Raw, path: &str, holds: impl Fn(u16, &Value) -> bool) -> Value {
+pub(super) async fn until(admin: &Raw, path: &str, holds: impl Fn(u16, &Value) -> bool) -> Value {
     let asking = async {
         loop {
             let (code, answer) = admin.get(path).await;
@@ -84,7 +84,7 @@ async fn until(admin: &Raw, path: &str, holds: impl Fn(u16, &Value) -> bool) -> 
     asked.unwrap_or_else(|_| panic!("{path}"))
 }
 
-fn has(definition: &Value, kind: &str, status: &str) -> bool {
+pub(super) fn has(definition: &Value, kind: &str, status: &str) -> bool {
     let conditions = definition["status"]["conditions"].as_array();
     let mut all = conditions.into_iter().flatten();
     all.any(|one| one["type"] == kind && one["status"] == status)

@@ -1,5 +1,7 @@
 //! Two servers over one store: what one has given out, refused or told, the other knows.
 
+mod definitions;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use coracle_auth::user::UserInfo;
@@ -8,7 +10,7 @@ use futures::{StreamExt as _, future::join_all, stream};
 use serde_json::{Value, json};
 
 use super::raw::{CONFIG_MAPS, PODS, Raw, config_map, pod};
-use crate::testing;
+use crate::{server::ApiServer, testing};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -20,6 +22,7 @@ struct Two {
     one: Raw,
     other: Raw,
     way: Arc<FailingBackend>,
+    server: Arc<ApiServer>,
 }
 
 impl Two {
@@ -37,6 +40,7 @@ impl Two {
             one: raw(&one),
             other: raw(&other),
             way,
+            server: one,
         }
     }
 

@@ -19,6 +19,7 @@ use crate::{
     encode,
     managed_fields::{self, FieldManager},
     object_meta,
+    open_definitions::held,
     resource::Resource,
 };
 
@@ -230,6 +231,7 @@ impl Store {
                 tries,
             };
             let own = companions_of_kind(resource, None, Some(object));
+            let own = own.and(held::of_new(self, resource, object, tries).await?);
             let with = match companion {
                 Some(companion) => own.and(companion.companions(write).await?),
                 None => own,

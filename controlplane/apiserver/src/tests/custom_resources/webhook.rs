@@ -128,6 +128,7 @@ fn ends(storage: CustomResourceVersion, other: CustomResourceVersion) -> CustomR
             client_config: json!({}),
             review: ReviewVersion::V1,
         }),
+        definition: None,
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use coracle_store::{Op, Txn};
 use futures::StreamExt as _;
 use serde_json::json;
 
-use super::{DEFINITIONS, WIDGETS, cluster, definition, established, memory, widget};
+use super::{DEFINITIONS, WIDGETS, cluster, definition, established, has, memory, until, widget};
 
 #[tokio::test]
 async fn who_watches_sees_the_last_object_go() {
@@ -25,4 +26,38 @@ async fn who_watches_sees_the_last_object_go() {
     let seen = tokio::time::timeout(Duration::from_secs(20), lines.collect::<Vec<_>>());
     let seen = seen.await.unwrap().concat();
     assert!(seen.contains(r#""type":"DELETED""#), "{seen}");
+}
+
+#[tokio::test]
+async fn a_definition_that_is_not_served_does_not_go_before_its_objects() {
+    let backend = memory();
+    let cluster = cluster(&backend).await;
+    let admin = &cluster.admin;
+    let mut other = definition(json!({"type": "integer"}));
+    other["metadata"]["name"] = "gadgets.example.org".into();
+    other["spec"]["names"] = json!({"plural": "gadgets", "kind": "Widget"});
+    established(&cluster, other).await;
+    let write = async |op: Op| {
+        let txn = Txn {
+            ops: vec![op],
+            ..Txn::default()
+        };
+        backend.txn(txn).await.unwrap();
+    };
+    let key = || "/registry/example.org/widgets/default/a".into();
+    let value = "{}".into();
+    write(Op::Put { key: key(), value }).await;
+    let (code, made) = admin
+        .post(DEFINITIONS, definition(json!({"type": "integer"})))
+        .await;
+    assert_eq!(code, 201, "{made}");
+    let path = format!("{DEFINITIONS}/widgets.example.org");
+    until(admin, &path, |_, now| has(now, "NamesAccepted", "False")).await;
+    assert_eq!(admin.delete(&path, json!({})).await.0, 200);
+    until(admin, &path, |_, now| {
+        now.to_string().contains("InstanceDeletionFailed")
+    })
+    .await;
+    write(Op::Delete { key: key() }).await;
+    until(admin, &path, |code, _| code == 404).await;
 }

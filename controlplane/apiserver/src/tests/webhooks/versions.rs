@@ -21,6 +21,7 @@ pub(super) async fn serve(
         storage: version(stored),
         others: vec![version(other)],
         conversion: None,
+        definition: None,
     };
     server.serve_custom_resource(kind).await.unwrap();
 }

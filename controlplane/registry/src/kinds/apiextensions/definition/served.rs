@@ -12,6 +12,7 @@ use crate::{
     converter::ReviewVersion,
     custom_resource::{CustomResource, CustomResourceVersion, PrinterColumn, WebhookConversion},
     json_path::JsonPath,
+    open_definitions::definition::Definition,
     strategy::{Column, ScalePaths, Scope, Subresource},
     value::{items, string},
 };
@@ -68,6 +69,7 @@ pub fn kind(definition: &Value) -> Result<Option<CustomResource>, ReadStructural
     Ok(storage.map(|storage| CustomResource {
         info,
         conversion: conversion(definition).filter(|_| !others.is_empty()),
+        definition: Some(Definition::of(definition)),
         storage,
         others,
     }))
