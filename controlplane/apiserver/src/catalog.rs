@@ -22,7 +22,7 @@ use coracle_registry::{
 };
 use http::HeaderMap;
 use parking_lot::RwLock;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::{
     limits::Requester,
@@ -235,6 +235,8 @@ impl<S> Kinds for Catalogs<S> {
 pub(crate) struct Catalogs<S> {
     /// Held for a moment only.
     now: RwLock<Arc<Catalog<S>>>,
+    /// Told of each that takes its place.
+    changes: watch::Sender<()>,
     /// Held by who makes the next one.
     turn: Mutex<()>,
 }
@@ -249,6 +251,7 @@ impl<S> Catalogs<S> {
     pub(crate) fn new(first: Catalog<S>) -> Self {
         Self {
             now: RwLock::new(Arc::new(first)),
+            changes: watch::Sender::new(()),
             turn: Mutex::default(),
         }
     }
@@ -256,6 +259,11 @@ impl<S> Catalogs<S> {
     /// The present one.
     pub(crate) fn now(&self) -> Arc<Catalog<S>> {
         Arc::clone(&self.now.read())
+    }
+
+    /// Tells of others that take its place from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Waits until nobody else makes another.
@@ -274,6 +282,7 @@ impl<S> CatalogWriter<'_, S> {
         let next = Arc::new(Catalog::after(Some(&now), change(now.served.clone())));
         drop(now);
         let before = std::mem::replace(&mut *self.catalogs.now.write(), next);
+        self.catalogs.changes.send_replace(());
         // Its documents, if nobody has it any more, outside of the lock.
         drop(before);
     }

@@ -16,6 +16,7 @@
 //! Source: `pkg/controller/{status,establish,finalizer,apiapproval}` and
 //! `pkg/apiserver/customresource_handler.go` of `k8s.io/apiextensions-apiserver` at v1.37.
 
+pub(crate) mod coming;
 mod deletion;
 mod heads;
 pub(crate) mod plan;

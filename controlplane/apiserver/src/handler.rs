@@ -20,7 +20,7 @@ use crate::{
     body::{Body, Held},
     catalog::{self, Catalog, Serving},
     connection::Connection,
-    encoding, gzip, joining,
+    definitions, encoding, gzip, joining,
     limits::{Limits, RETRY_SECS, Requester, Seat, Turns},
     metrics::Observation,
     nonresource,
@@ -179,8 +179,13 @@ where
         RequestInfo::Resource(info) => info,
     };
     // Only now: who may not ask for a kind is not told whether there is one.
-    let Some(serving) = serving else {
-        return Err(Status::no_such_path());
+    let coming;
+    let serving = match serving {
+        Some(serving) => serving,
+        None => {
+            coming = definitions::coming::catalog(server, requester, info).await?;
+            self::serving(&coming, &request)?.ok_or_else(Status::no_such_path)?
+        }
     };
     seen.set_resource(info, serving.info());
     // The body comes before the seat: a client that sends slowly holds up nobody who is ready.

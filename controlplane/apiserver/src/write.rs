@@ -15,6 +15,8 @@
 //! wait as long as it likes: whether they are still free is decided by the transaction. The turn at
 //! the namespace's quotas is taken last, with only the transaction after it.
 
+use std::time::Duration;
+
 use coracle_admission::{Attributes, Request, Turn, attributes::Seen};
 use coracle_api::status::Status;
 use coracle_registry::{
@@ -37,6 +39,9 @@ use crate::{
     slow::{Step, Timing},
     state::State,
 };
+
+/// How old what admission goes by may be.
+const OLDEST: Duration = Duration::from_secs(10);
 
 impl State {
     /// Makes an object of `resource`, which `request` is about.
@@ -192,12 +197,26 @@ impl State {
     /// The first half of admission, alone for what is checked in a way of its own between the two.
     pub(crate) async fn mutated(&self, mut attributes: Attributes<'_>) -> Result<Seen, Status> {
         let _timing = Timing::of(Step::Admission);
+        self.hear_of_the_store().await?;
         let admitted = self
             .admission
             .mutate(&mut attributes)
             .instrument(span!("admission", "type" = "admit"))
             .await;
         finished(admitted, attributes)
+    }
+
+    /// Admission goes by what the cache says of policies, webhooks and all else: one that hears
+    /// nothing of a store that others write to as well is asked no more.
+    async fn hear_of_the_store(&self) -> Result<(), Status> {
+        let cache = &self.store.cache;
+        if cache.was_current_within(OLDEST) || cache.catch_up().await.is_ok() {
+            return Ok(());
+        }
+        Err(Status::service_unavailable(format!(
+            "this server has heard nothing of the store for {} s, so that it cannot tell what is to be admitted: try again, or another server",
+            OLDEST.as_secs()
+        )))
     }
 
     /// The second half.

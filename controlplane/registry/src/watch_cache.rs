@@ -35,6 +35,7 @@
 mod alike;
 mod beginning;
 mod config;
+mod current;
 mod entry;
 mod error;
 mod event;
@@ -101,9 +102,6 @@ use register::Aside;
 ///
 /// Source: `k8s.io/apiserver/pkg/storage/cacher/watch_cache.go`, `blockTimeout`.
 const WAIT: Duration = Duration::from_secs(3);
-/// How long ago the store may have been asked for the cache to count as current, where asking takes
-/// a way over the network.
-const FRESH: Duration = Duration::from_secs(1);
 
 /// The cache of all resources.
 pub struct WatchCache {
@@ -269,20 +267,6 @@ impl WatchCache {
         self.wait_for(revision).await
     }
 
-    /// Whether [`WatchCache::catch_up`] would return at once; of a store that others write to as
-    /// well, whether one that began within the last second has returned. What was written through
-    /// this server is in the cache in either case.
-    pub fn is_current(&self) -> bool {
-        let Some(revision) = self.backend.known_revision() else {
-            let asked = *self.asked.lock();
-            return asked.is_some_and(|asked| asked.elapsed() < FRESH);
-        };
-        if self.shared.applied() < revision {
-            self.shared.source.pull(&self.shared, revision);
-        }
-        self.shared.applied() >= revision
-    }
-
     /// Waits until the cache has everything that the store had acknowledged when this was called: a
     /// consistent read.
     ///
@@ -290,11 +274,11 @@ impl WatchCache {
     /// As [`WatchCache::wait_for`]; [`WatchCacheError::Store`] if the store does not say how far it
     /// is.
     pub async fn catch_up(&self) -> Result<(), WatchCacheError> {
-        if let Some(revision) = self.backend.known_revision() {
-            return self.wait_for(revision).await;
-        }
         let asked = Instant::now();
-        let revision = self.backend.current_revision().await?;
+        let revision = match self.backend.known_revision() {
+            Some(revision) => revision,
+            None => self.backend.current_revision().await?,
+        };
         self.wait_for(revision).await?;
         let mut last = self.asked.lock();
         *last = (*last).max(Some(asked));

@@ -1,11 +1,16 @@
 //! Definitions that come and go through one server, while the other hears of it late.
 
+use std::time::Duration;
+
 use coracle_store::{Backend as _, Op, Txn};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    super::definitions::{DEFINITIONS, WIDGETS, definition, has, until, widget},
+    super::{
+        definitions::{DEFINITIONS, WIDGETS, definition, has, until, widget},
+        raw::{CONFIG_MAPS, config_map},
+    },
     Two,
 };
 
@@ -116,4 +121,49 @@ async fn a_definition_of_before_there_were_keys_gets_one() {
     two.end().await;
     until(&two.one, DEFINITION, |code, _| code == 404).await;
     assert!(two.way.get(&key).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_another_server_told_of_is_waited_for() {
+    let two = Two::start().await;
+    let _keeping = two.keep();
+    assert_eq!(two.other.get(WIDGETS).await.0, 404);
+    two.deafen();
+    two.define().await;
+    let asking = async {
+        loop {
+            let (code, answer) = two.other.get(WIDGETS).await;
+            assert_ne!(code, 404, "it is established: {answer}");
+            if code == 200 {
+                return;
+            }
+            // It comes to hear of it while somebody asks.
+            two.way.set_away(false);
+        }
+    };
+    let asked = tokio::time::timeout(Duration::from_secs(30), asking).await;
+    asked.expect("it comes to serve it");
+}
+
+#[tokio::test]
+async fn who_hears_nothing_of_the_store_admits_nothing_for_long() {
+    let two = Two::start().await;
+    let made = async |name: &str| two.other.post(CONFIG_MAPS, config_map(name)).await;
+    assert_eq!(made("a").await.0, 201);
+    two.deafen();
+    // Such as a policy.
+    assert_eq!(two.one.post(CONFIG_MAPS, config_map("b")).await.0, 201);
+    assert_eq!(made("c").await.0, 201);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    let (code, status) = made("d").await;
+    let why = status["message"].as_str().unwrap_or_default();
+    assert!(
+        code == 503 && why.contains("has heard nothing of the store for 10 s"),
+        "{code} {why}"
+    );
+    two.way.set_away(false);
+    let heard = async { while made("e").await.0 != 201 {} };
+    let heard = tokio::time::timeout(Duration::from_secs(60), heard).await;
+    heard.expect("it hears again");
 }

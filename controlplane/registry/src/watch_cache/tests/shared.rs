@@ -37,7 +37,7 @@ async fn own_writes_are_read_without_a_wait() {
 async fn the_cache_counts_as_current_for_a_second() {
     let cluster = cluster().await;
     assert!(cluster.cache.is_current());
-    tokio::time::advance(FRESH).await;
+    tokio::time::advance(super::super::current::FRESH).await;
     assert!(!cluster.cache.is_current());
     write(&*cluster.store, vec![put_pod("ns/a", "web", "")]).await;
     cluster.cache.catch_up().await.unwrap();
