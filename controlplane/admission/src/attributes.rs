@@ -2,15 +2,24 @@
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/attributes.go` at v1.37.
 
-use std::{collections::BTreeMap, fmt, ops::Deref};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
 use coracle_api::{meta, resource::Gvk, status::Status};
 use coracle_auth::user::UserInfo;
-use coracle_registry::{api_resource::ApiResource, store::WriteOptions, strategy::Subresource};
+use coracle_registry::{
+    api_resource::ApiResource, resource::Resource, store::WriteOptions, strategy::Subresource,
+};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{policy::reinvocation::PolicyReinvocation, reinvocation::Reinvocation, told::Told};
+use crate::{
+    kinds::Kinds, policy::reinvocation::PolicyReinvocation, reinvocation::Reinvocation, told::Told,
+};
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +92,7 @@ impl<'a> Request<'a> {
             notes: Mutex::default(),
             reinvocation: Reinvocation::default(),
             policies: PolicyReinvocation::default(),
+            alike: OnceLock::new(),
         }
     }
 
@@ -120,6 +130,8 @@ pub struct Attributes<'a> {
     pub reinvocation: Reinvocation,
     /// The same of each policy.
     pub(crate) policies: PolicyReinvocation,
+    /// Looked up once for all webhooks and policies.
+    alike: OnceLock<Vec<Arc<Resource>>>,
 }
 
 /// Most bytes of what is told of a write besides the answer. A webhook may say megabytes, and there
@@ -190,6 +202,19 @@ impl Attributes<'_> {
     /// As it is stored; `None` for a new object.
     pub fn old(&self) -> Option<&Value> {
         self.old
+    }
+
+    /// Other resources that show the same objects as that of the request.
+    pub(crate) fn others_alike(&self, kinds: &dyn Kinds) -> &[Arc<Resource>] {
+        self.alike.get_or_init(|| {
+            let of = self.resource;
+            let Some(own) = kinds.at(&of.group, &of.version, &of.plural) else {
+                return Vec::new();
+            };
+            let mut others = kinds.alike(&own);
+            others.retain(|other| !Arc::ptr_eq(&other.info, &own.info));
+            others
+        })
     }
 
     /// Tells the client something with the answer.
@@ -264,7 +289,49 @@ impl fmt::Debug for Attributes<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Counts who asks.
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Kinds for Counted {
+        fn at(&self, _: &str, _: &str, _: &str) -> Option<Arc<Resource>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+
+        fn of_kind(&self, _: &Gvk) -> Option<Arc<Resource>> {
+            None
+        }
+
+        fn alike(&self, _: &Resource) -> Vec<Arc<Resource>> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn what_is_alike_is_looked_up_once_for_all_webhooks() {
+        let resource = ApiResource::new("example.org", "v1", "Thing", "things");
+        let request = Request {
+            user: &UserInfo::new("a", &[]),
+            operation: Operation::Create,
+            resource: &resource,
+            subresource: "",
+            namespace: "default",
+            name: "",
+            options: WriteOptions::default(),
+            told: Told::default(),
+        };
+        let (kinds, mut object) = (Counted::default(), Value::Null);
+        let attributes = request.about(&mut object, None);
+        for _ in 0..300 {
+            assert!(attributes.others_alike(&kinds).is_empty());
+        }
+        assert_eq!(kinds.0.into_inner(), 1);
+    }
 
     #[test]
     fn what_is_noted_has_a_bound() {

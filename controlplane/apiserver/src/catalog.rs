@@ -149,6 +149,10 @@ pub(crate) struct Catalog<S> {
     served: Vec<Serving<S>>,
     /// Places in `served`.
     by_plural: HashMap<Text, Vec<usize>>,
+    /// Places of what is stored by its kind, and of what shows the same objects by where these are:
+    /// asked for every policy and webhook.
+    by_kind: HashMap<Text, Vec<usize>>,
+    by_prefix: HashMap<String, Vec<usize>>,
     /// What is told of it.
     pub(crate) published: Published,
 }
@@ -161,17 +165,28 @@ impl<S> Catalog<S> {
     /// The one that comes after another.
     fn after(before: Option<&Self>, served: Vec<Serving<S>>) -> Self {
         let mut by_plural: HashMap<Text, Vec<usize>> = HashMap::new();
+        let mut by_kind: HashMap<Text, Vec<usize>> = HashMap::new();
+        let mut by_prefix: HashMap<String, Vec<usize>> = HashMap::new();
         for (place, serving) in served.iter().enumerate() {
-            by_plural
-                .entry(serving.info().plural.clone())
-                .or_default()
-                .push(place);
+            let info = serving.info();
+            let same = by_plural.entry(info.plural.clone());
+            same.or_default().push(place);
+            let Serving::Stored(resource) = serving else {
+                continue;
+            };
+            by_kind.entry(info.kind.clone()).or_default().push(place);
+            if resource.projected.is_none() {
+                let same = by_prefix.entry(resource.prefix.clone());
+                same.or_default().push(place);
+            }
         }
         let shown = served.iter().map(Serving::shown).collect();
         let published = Published::new(shown, before.map(|before| &before.published));
         Self {
             served,
             by_plural,
+            by_kind,
+            by_prefix,
             published,
         }
     }
@@ -201,6 +216,17 @@ impl<S> Catalog<S> {
         &self.served
     }
 
+    fn stored_at<'a>(
+        &'a self,
+        places: Option<&'a Vec<usize>>,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let found = places.into_iter().flatten();
+        found.filter_map(|place| match &self.served[*place] {
+            Serving::Stored(resource) => Some(resource),
+            Serving::Virtual(_) => None,
+        })
+    }
+
     /// The resources that the registry stores or shows.
     pub(crate) fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.served.iter().filter_map(|serving| match serving {
@@ -220,14 +246,14 @@ impl<S> Kinds for Catalogs<S> {
 
     fn of_kind(&self, gvk: &Gvk) -> Option<Arc<Resource>> {
         let catalog = self.now();
-        catalog.stored().find(|one| one.gvk == *gvk).cloned()
+        let mut found = catalog.stored_at(catalog.by_kind.get(&*gvk.kind));
+        found.find(|one| one.gvk == *gvk).cloned()
     }
 
     fn alike(&self, resource: &Resource) -> Vec<Arc<Resource>> {
         let catalog = self.now();
-        let is_alike =
-            |one: &&Arc<Resource>| one.prefix == resource.prefix && one.projected.is_none();
-        catalog.stored().filter(is_alike).cloned().collect()
+        let found = catalog.stored_at(catalog.by_prefix.get(&resource.prefix));
+        found.cloned().collect()
     }
 }
 

@@ -96,12 +96,7 @@ impl Criteria {
         if !self.is_equivalent {
             return None;
         }
-        let own = kinds.at(own.group, own.version, own.resource)?;
-        let alike = kinds.alike(&own);
-        let others: Vec<_> = alike
-            .iter()
-            .filter(|other| !Arc::ptr_eq(&other.info, &own.info))
-            .collect();
+        let others = attributes.others_alike(kinds);
         // The first rule decides, not the first resource.
         rules.iter().find_map(|rule| {
             let found = others
