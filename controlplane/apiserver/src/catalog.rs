@@ -127,10 +127,7 @@ impl<S> Serving<S> {
             }
             Self::Virtual(resource) => resource.definitions(),
         };
-        Shown {
-            info: Arc::clone(self.info()),
-            definitions,
-        }
+        Shown::new(Arc::clone(self.info()), definitions)
     }
 }
 
@@ -180,8 +177,16 @@ impl<S> Catalog<S> {
                 same.or_default().push(place);
             }
         }
-        let shown = served.iter().map(Serving::shown).collect();
-        let published = Published::new(shown, before.map(|before| &before.published));
+        let before = before.map(|before| &before.published);
+        let known = before.into_iter().flat_map(|before| &before.resources);
+        let known: HashMap<*const ApiResource, &Shown> = known
+            .map(|shown| (Arc::as_ptr(&shown.info), shown))
+            .collect();
+        let shown = served.iter().map(|serving| {
+            let same = known.get(&Arc::as_ptr(serving.info()));
+            same.map_or_else(|| serving.shown(), |same| Shown::clone(same))
+        });
+        let published = Published::new(shown.collect(), before);
         Self {
             served,
             by_plural,

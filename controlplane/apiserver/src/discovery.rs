@@ -14,6 +14,7 @@ use coracle_registry::{api_resource::ApiResource, strategy::Scope};
 use serde_json::{Value, json};
 
 use crate::{
+    pieced::made,
     published::{GroupVersion, Published, Shown, Tagged},
     table::accept::{media_ranges, takes_json},
 };
@@ -233,7 +234,7 @@ fn aggregated(published: &Published, form: Form, part: Part) -> Option<Document>
         let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items});
         Tagged::of(list.to_string())
     };
-    let Tagged { body, tag } = kept.get_or_init(make);
+    let Tagged { body, tag } = made(kept, make);
     Some(Document {
         body: body.clone(),
         content_type,

@@ -81,6 +81,7 @@ mod list_options;
 mod metrics;
 mod metrics_api;
 mod nonresource;
+mod pieced;
 pub mod pki;
 mod policy_status;
 mod progress;

@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::{
     body::Body,
     discovery::{self, Document},
-    gzip, metrics, openapi,
-    published::{Compressed, Published},
+    gzip, metrics, openapi, pieced,
+    published::Published,
     query::Query,
     reply::{Reply, TEXT},
     state::State,
@@ -118,11 +118,11 @@ fn described(server: &State, parts: &Parts, path: &str, accept: &str) -> Result<
 }
 
 /// A document that is kept compressed, or 304 for who has it already.
-fn compressed(parts: &Parts, document: &Compressed, content_type: &'static str) -> Reply {
+fn compressed(parts: &Parts, document: &pieced::Document, content_type: &'static str) -> Reply {
     let mut reply = if has_already(parts, &document.tag) {
         Reply::new(StatusCode::NOT_MODIFIED, "", Body::Empty)
     } else if gzip::takes_gzip(&parts.headers) {
-        let mut reply = Reply::new(StatusCode::OK, content_type, document.gzip.clone());
+        let mut reply = Reply::new(StatusCode::OK, content_type, document.gzip());
         reply
             .headers
             .push((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));

@@ -1,28 +1,48 @@
 //! What is told of the resources that are served, and the documents that tell it: discovery,
 //! OpenAPI.
 //!
-//! Each document is made when it is first asked for, and kept as long as the resources are these.
+//! Each document is made when it is first asked for, and kept as long as the resources are these;
+//! what those of OpenAPI have of a resource, as long as that is the same ([`crate::pieced`]).
 //! What is in them is [`crate::discovery`]'s and [`crate::openapi`]'s to say.
 
 use std::{
     cmp::Reverse,
     collections::HashMap,
-    io::{Read as _, Write as _},
     sync::{Arc, OnceLock},
 };
 
 use bytes::Bytes;
 use coracle_api::{resource::Gvk, schema};
 use coracle_registry::api_resource::{ApiResource, Text, VersionPriority};
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use parking_lot::Mutex;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::pieced::{Document, Part};
+
 /// A resource, as it is told of.
+#[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) info: Arc<ApiResource>,
     /// `None` if its kind is in the schema table.
     pub(crate) definitions: Option<Arc<Definitions>>,
+    /// What documents have of it.
+    pub(crate) pieces: Arc<Pieces>,
+}
+
+/// What the documents of OpenAPI have of a resource, once somebody has asked for them.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    pub(crate) v3: Piece,
+    pub(crate) v2: Piece,
+    pub(crate) v2_protobuf: Piece,
+}
+
+/// The same of one of the documents.
+#[derive(Default)]
+pub(crate) struct Piece {
+    pub(crate) paths: Arc<Part>,
+    pub(crate) schemas: Arc<Part>,
 }
 
 /// Makes schemas, each with its name, for a prefix of references.
@@ -32,6 +52,8 @@ type Schemas = dyn Fn(&str) -> Vec<(String, Value)> + Send + Sync;
 pub(crate) struct Definitions {
     /// What the kind is called among the schemas. Its list is called so too, with `List` behind it.
     pub(crate) name: String,
+    /// What all its schemas are called; other kinds may have some of them, too.
+    pub(crate) names: Vec<String>,
     /// The schemas by name. In them a reference is the given prefix and a name.
     pub(crate) schemas: Box<Schemas>,
     /// The types of the schema table that these refer to.
@@ -39,6 +61,14 @@ pub(crate) struct Definitions {
 }
 
 impl Shown {
+    pub(crate) fn new(info: Arc<ApiResource>, definitions: Option<Arc<Definitions>>) -> Self {
+        Self {
+            info,
+            definitions,
+            pieces: Arc::default(),
+        }
+    }
+
     /// What a kind is called among the schemas: this resource's, its list, or one of the table.
     pub(crate) fn schema_name(&self, group: &str, version: &str, kind: &str) -> Option<String> {
         let info = &self.info;
@@ -75,6 +105,7 @@ pub(crate) struct Published {
     pub(crate) apis: Discovery,
     pub(crate) openapi_v2: OpenApiV2,
     pub(crate) openapi_v3_index: OnceLock<Bytes>,
+    pub(crate) tables: Arc<Tables>,
 }
 
 /// The forms of a document that tells of groups.
@@ -88,8 +119,23 @@ pub(crate) struct Discovery {
 /// The forms of the one document of everything.
 #[derive(Default)]
 pub(crate) struct OpenApiV2 {
-    pub(crate) json: OnceLock<Compressed>,
-    pub(crate) protobuf: OnceLock<Compressed>,
+    pub(crate) json: OnceLock<Document>,
+    pub(crate) protobuf: OnceLock<Document>,
+}
+
+/// What documents have of types of the schema table, by the document's form and the types: of those
+/// that kinds of run time refer to there are few sets.
+#[derive(Default)]
+pub(crate) struct Tables(Mutex<HashMap<TypesOf, Arc<Part>>>);
+
+/// A document's form, and types.
+type TypesOf = (&'static str, Vec<schema::Type>);
+
+impl Tables {
+    /// The part with these types.
+    pub(crate) fn part(&self, form: &'static str, types: Vec<schema::Type>) -> Arc<Part> {
+        Arc::clone(self.0.lock().entry((form, types)).or_default())
+    }
 }
 
 /// A group.
@@ -116,7 +162,7 @@ pub(crate) struct GroupVersion {
 pub(crate) struct OpenApiV3 {
     /// Without quotes: asked for far more often than the document.
     pub(crate) hash: OnceLock<String>,
-    pub(crate) document: OnceLock<Compressed>,
+    pub(crate) document: OnceLock<Document>,
 }
 
 impl Published {
@@ -164,6 +210,7 @@ impl Published {
             apis: Discovery::default(),
             openapi_v2: OpenApiV2::default(),
             openapi_v3_index: OnceLock::new(),
+            tables: before.map_or_else(Arc::default, |before| Arc::clone(&before.tables)),
         }
     }
 
@@ -236,34 +283,6 @@ fn tag(document: &[u8]) -> String {
     format!("\"{}\"", hex::encode_upper(Sha256::digest(document)))
 }
 
-/// A large document as it is kept: a tenth of it.
-pub(crate) struct Compressed {
-    /// With gzip.
-    pub(crate) gzip: Bytes,
-    /// In quotes, as `ETag` has it.
-    pub(crate) tag: String,
-}
-
-impl Compressed {
-    pub(crate) fn of(document: &[u8]) -> Self {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        let gzip = encoder.write_all(document).and_then(|()| encoder.finish());
-        Self {
-            gzip: gzip.expect("a vector takes everything").into(),
-            tag: tag(document),
-        }
-    }
-
-    /// For the few clients that do not take gzip.
-    pub(crate) fn plain(&self) -> Vec<u8> {
-        let mut document = Vec::new();
-        GzDecoder::new(&self.gzip[..])
-            .read_to_end(&mut document)
-            .expect("it was compressed here");
-        document
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,10 +293,7 @@ mod tests {
             Arc::new(ApiResource::new(group, "v1", plural.to_uppercase(), plural))
         };
         let published = |all: &[&Arc<ApiResource>], before: Option<&Published>| {
-            let shown = all.iter().map(|info| Shown {
-                info: Arc::clone(info),
-                definitions: None,
-            });
+            let shown = all.iter().map(|info| Shown::new(Arc::clone(info), None));
             Published::new(shown.collect(), before)
         };
         let (same, old, new) = (kind("a", "as"), kind("b", "bs"), kind("b", "bs"));

@@ -67,18 +67,14 @@ use crate::{
 
 /// What a server publishes that has nothing but what is built in.
 pub(crate) fn published() -> Published {
-    let stored = all().iter().map(|kind| Shown {
-        info: Arc::new(kind.resource().into()),
-        definitions: None,
-    });
+    let stored = all()
+        .iter()
+        .map(|kind| Shown::new(Arc::new(kind.resource().into()), None));
     let projected = projections().iter().map(|kind| {
         let info: Arc<ApiResource> = Arc::new(kind.resource().into());
         let schema = Structural::read(&kind.openapi_schema()).unwrap();
         let definitions = openapi::custom::definitions(&info, &schema);
-        Shown {
-            info,
-            definitions: Some(Arc::new(definitions)),
-        }
+        Shown::new(info, Some(Arc::new(definitions)))
     });
     Published::new(
         stored

@@ -42,6 +42,7 @@ pub(super) fn definitions(kind: &'static str) -> Definitions {
     };
     Definitions {
         name: format!("{PREFIX}{kind}"),
+        names: vec![format!("{PREFIX}{kind}")],
         schemas: Box::new(schemas),
         foreign,
     }

@@ -30,6 +30,7 @@ pub(super) fn definitions(kind: &str) -> Definitions {
         .collect();
     Definitions {
         name: format!("{PREFIX}{kind}"),
+        names: schemas("").into_iter().map(|(name, _)| name).collect(),
         schemas: Box::new(schemas),
         foreign,
     }

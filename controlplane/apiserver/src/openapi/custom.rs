@@ -38,6 +38,7 @@ pub(crate) fn definitions(info: &Arc<ApiResource>, schema: &Arc<Structural>) -> 
         vec![(own.clone(), one), (format!("{own}List"), list)]
     };
     Definitions {
+        names: vec![name.clone(), format!("{name}List")],
         name,
         schemas: Box::new(schemas),
         foreign: foreign.collect(),

@@ -21,9 +21,14 @@ impl Message {
         self.0.push(u8::try_from(value).unwrap_or_default());
     }
 
-    fn bytes(&mut self, tag: u32, bytes: &[u8]) {
+    /// What is before so many bytes.
+    fn head(&mut self, tag: u32, length: usize) {
         self.varint(u64::from(tag) << 3 | 2);
-        self.varint(bytes.len() as u64);
+        self.varint(length as u64);
+    }
+
+    fn bytes(&mut self, tag: u32, bytes: &[u8]) {
+        self.head(tag, bytes.len());
         self.0.extend_from_slice(bytes);
     }
 
@@ -85,34 +90,43 @@ fn named(name: &str, value: &Message) -> Message {
     out
 }
 
-/// The document: `frame` is all of it but paths and definitions.
-pub(super) fn document(
-    frame: &Value,
-    paths: impl Iterator<Item = (String, Value)>,
-    definitions: impl Iterator<Item = (String, Value)>,
-) -> Vec<u8> {
+/// Paths, as they are in the member of that name.
+pub(super) fn paths(all: impl Iterator<Item = (String, Value)>) -> Vec<u8> {
     let mut out = Message::default();
-    out.text(1, frame.get("swagger"));
+    for (path, item) in all {
+        out.message(2, &named(&path, &path_item(&item)));
+    }
+    out.0
+}
+
+/// The same of definitions.
+pub(super) fn definitions(all: impl Iterator<Item = (String, Value)>) -> Vec<u8> {
+    let mut out = Message::default();
+    for (name, definition) in all {
+        out.message(1, &named(&name, &schema(&definition)));
+    }
+    out.0
+}
+
+/// What is before all paths of a document, between them and all definitions, and after these, which
+/// are so long. `frame` is all but these two.
+pub(super) fn around(frame: &Value, paths: usize, definitions: usize) -> [Vec<u8>; 3] {
+    let mut begin = Message::default();
+    begin.text(1, frame.get("swagger"));
     let mut info = Message::default();
     info.text(1, frame["info"].get("title"));
     info.text(2, frame["info"].get("version"));
-    out.message(2, &info);
-    let mut all = Message::default();
-    for (path, item) in paths {
-        all.message(2, &named(&path, &path_item(&item)));
-    }
-    out.message(8, &all);
-    let mut all = Message::default();
-    for (name, definition) in definitions {
-        all.message(1, &named(&name, &schema(&definition)));
-    }
-    out.message(9, &all);
+    begin.message(2, &info);
+    begin.head(8, paths);
+    let mut between = Message::default();
+    between.head(9, definitions);
+    let mut end = Message::default();
     for requirement in frame["security"].as_array().into_iter().flatten() {
         let mut all = Message::default();
         for name in requirement.as_object().into_iter().flat_map(Map::keys) {
             all.message(1, &named(name, &Message::default()));
         }
-        out.message(12, &all);
+        end.message(12, &all);
     }
     let mut all = Message::default();
     for (name, key) in frame["securityDefinitions"]
@@ -126,8 +140,8 @@ pub(super) fn document(
         }
         all.message(1, &named(name, &security.within(2)));
     }
-    out.message(13, &all);
-    out.0
+    end.message(13, &all);
+    [begin.0, between.0, end.0]
 }
 
 fn path_item(item: &Value) -> Message {

@@ -1,16 +1,19 @@
 //! OpenAPI v2, for clients that are older than v3: one document of everything, as JSON or in
 //! gnostic's protobuf form.
 //!
-//! Rewritten from v3, path by path and type by type, so that no tree of the whole is ever in
-//! memory. What is kept is its compressed form, a tenth of it.
+//! Rewritten from v3, path by path and type by type, and kept in the same parts, compressed.
 //!
 //! Source: `k8s.io/kube-openapi/pkg/handler` and `pkg/builder` at v1.37.
 
-use coracle_api::schema;
-use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
-use super::{gnostic, made, own_schemas, paths, roots};
-use crate::published::{Compressed, Published, Shown};
+use serde_json::{Value, json};
+
+use super::{gnostic, parts};
+use crate::{
+    pieced::{self, Document, Joining, Packed, Source},
+    published::Published,
+};
 
 const REF_PREFIX: &str = "#/definitions/";
 /// Schemas say in v2 what they say in v3 in other words.
@@ -57,21 +60,70 @@ impl Form {
     }
 }
 
+/// How each form is written.
+const JSON: parts::Form = parts::Form {
+    name: "v2",
+    prefix: REF_PREFIX,
+    piece: |pieces| &pieces.v2,
+    paths: |all| parts::json(&mut path_items(all)),
+    schemas: |all| parts::json(&mut definitions(all)),
+};
+const GNOSTIC: parts::Form = parts::Form {
+    name: "v2 protobuf",
+    piece: |pieces| &pieces.v2_protobuf,
+    paths: |all| gnostic::paths(path_items(all)),
+    schemas: |all| gnostic::definitions(definitions(all)),
+    ..JSON
+};
+
 /// The whole document, made when it is first asked for.
-pub(crate) fn cached(published: &Published, form: Form) -> &Compressed {
+pub(crate) fn cached(published: &Published, form: Form) -> &Document {
     let kept = match form {
         Form::Json => &published.openapi_v2.json,
         Form::Protobuf => &published.openapi_v2.protobuf,
     };
-    made(kept, || Compressed::of(&document(published, form)))
+    match kept.get() {
+        Some(known) => known,
+        None => {
+            let document = document(published, form);
+            kept.get_or_init(|| document)
+        }
+    }
 }
 
-/// The whole document.
-fn document(published: &Published, form: Form) -> Vec<u8> {
+fn document(published: &Published, form: Form) -> Document {
+    let written = match form {
+        Form::Json => &JSON,
+        Form::Protobuf => &GNOSTIC,
+    };
+    let (all, frame) = (published.resources.iter().collect(), frame());
+    let [paths, definitions] = parts::of(published, all, written);
+    let mut document = Joining::default();
     match form {
-        Form::Json => json_document(published),
-        Form::Protobuf => gnostic::document(&frame(), paths(published), definitions(published)),
+        Form::Json => {
+            let begin = frame.to_string();
+            document.text(begin.strip_suffix('}').unwrap_or(&begin).as_bytes());
+            document.text(br#","paths":{"#);
+            document.members(&paths);
+            document.text(br#"},"definitions":{"#);
+            document.members(&definitions);
+            document.text(b"}}");
+        }
+        Form::Protobuf => {
+            let packed = |all: &[Source<'_>]| all.iter().map(Source::packed).collect::<Vec<_>>();
+            let [paths, definitions] = [packed(&paths), packed(&definitions)];
+            let length = |all: &[Arc<Packed>]| all.iter().map(|part| part.length).sum();
+            let [begin, between, end] =
+                gnostic::around(&frame, length(&paths), length(&definitions));
+            document.text(&begin);
+            document.parts(paths);
+            document.text(&between);
+            document.parts(definitions);
+            document.text(&end);
+        }
     }
+    let all = paths.iter().chain(&definitions);
+    document.finish(&pieced::hash(frame.to_string().as_bytes(), all))
 }
 
 /// Everything but paths and definitions.
@@ -86,52 +138,16 @@ fn frame() -> Value {
     })
 }
 
-fn json_document(published: &Published) -> Vec<u8> {
-    let mut out = frame().to_string().into_bytes();
-    out.pop();
-    append_members(&mut out, "paths", paths(published));
-    append_members(&mut out, "definitions", definitions(published));
-    out.push(b'}');
-    out
+/// Every path with its operations, in the words of v2.
+fn path_items(all: parts::Members<'_>) -> impl Iterator<Item = (String, Value)> {
+    all.map(|(path, item)| (path, path_item(item)))
 }
 
-fn append_members(out: &mut Vec<u8>, of: &str, members: impl Iterator<Item = (String, Value)>) {
-    out.extend_from_slice(format!(",\"{of}\":{{").as_bytes());
-    for (index, (name, value)) in members.enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        out.extend_from_slice(format!("{comma}{}:{value}", Value::from(name)).as_bytes());
-    }
-    out.push(b'}');
-}
-
-/// Every path with its operations.
-fn paths(published: &Published) -> impl Iterator<Item = (String, Value)> {
-    published.resources.iter().flat_map(|shown| {
-        let mut of_one = Map::new();
-        paths::of_resource(&mut of_one, shown);
-        of_one
-            .into_iter()
-            .map(|(path, item)| (path, path_item(item)))
+fn definitions(all: parts::Members<'_>) -> impl Iterator<Item = (String, Value)> {
+    all.map(|(name, schema)| {
+        let definition = definition(&name, schema);
+        (name, definition)
     })
-}
-
-/// Every type that an operation refers to, or that another type does.
-fn definitions(published: &Published) -> impl Iterator<Item = (String, Value)> {
-    let all: Vec<&Shown> = published.resources.iter().collect();
-    // Handles of two bytes each: the schemas are made one after the other.
-    let types = schema::closure(&roots(&all)).into_iter();
-    let of_table = types.map(|ty| {
-        (
-            ty.name().to_owned(),
-            schema::openapi_v3_schema(ty, REF_PREFIX),
-        )
-    });
-    of_table
-        .chain(own_schemas(&all, REF_PREFIX))
-        .map(|(name, schema)| {
-            let definition = definition(&name, schema);
-            (name, definition)
-        })
 }
 
 fn definition(name: &str, mut schema: Value) -> Value {

@@ -87,7 +87,7 @@ fn operations(published: &Published) -> HashMap<String, Vec<String>> {
         } else {
             format!("apis/{group}/{version}")
         };
-        let document = openapi::of_version(published, &name).unwrap().plain();
+        let document = openapi::of_version(published, &name).unwrap().whole();
         let document: Value = serde_json::from_slice(&document).unwrap();
         for (path, item) in document["paths"].as_object().unwrap() {
             let methods = item

@@ -1,7 +1,10 @@
 //! Kinds as they come, change and go: what is told of them, their watches, and who else is served.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -58,6 +61,28 @@ async fn what_is_told_of_the_server_has_the_kind_as_long_as_it_is_served() {
     );
     custom_resources::withdraw(&server.state, "example.org", "widgets").await;
     assert_eq!(told().await, [false; 5]);
+}
+
+#[tokio::test]
+async fn what_documents_have_of_a_kind_is_kept_while_it_is_the_same() {
+    let (server, _) = served().await;
+    let pieces = || {
+        let catalog = server.state.catalog.now();
+        let mut all = catalog.published.resources.iter();
+        let found = all.find(|shown| shown.info.is("example.org", "widgets"));
+        Arc::clone(&found.unwrap().pieces)
+    };
+    let before = pieces();
+    let other = CustomResource {
+        info: ApiResource::new("example.org", "", "Node", "nodes"),
+        ..widgets(json!({}))
+    };
+    custom_resources::serve(&server.state, other).await.unwrap();
+    assert!(Arc::ptr_eq(&before, &pieces()), "another one came");
+    custom_resources::serve(&server.state, widgets(json!({})))
+        .await
+        .unwrap();
+    assert!(!Arc::ptr_eq(&before, &pieces()), "it is served anew");
 }
 
 /// Code and tag of the aggregated document of all groups, for who has one with the tag `known`.
