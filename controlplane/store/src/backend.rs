@@ -71,6 +71,10 @@ pub trait Backend: Send + Sync + 'static {
     fn failure(&self) -> Option<String> {
         None
     }
+    /// Whether the disk is full, so that room is worth more than history.
+    fn is_full(&self) -> bool {
+        false
+    }
     /// Whether other servers may have the same store open. Then one of them leads, by Lease; else
     /// whoever has it open does.
     fn is_shared(&self) -> bool {

@@ -36,6 +36,20 @@ impl Default for CompactionPolicy {
     }
 }
 
+/// What stays while the disk is full: what is deleted makes room only once it is forgotten.
+const KEPT_WHEN_FULL: Duration = Duration::from_secs(30);
+
+impl CompactionPolicy {
+    /// The same of a store that has no room, or has.
+    fn with(&self, is_full: bool) -> Self {
+        let keep_age = match is_full {
+            true => self.keep_age.min(KEPT_WHEN_FULL),
+            false => self.keep_age,
+        };
+        Self { keep_age, ..*self }
+    }
+}
+
 /// Compacts `backend` by `policy` until `shutdown`. A failure is logged and tried again at the next
 /// tick.
 pub async fn run(backend: Arc<dyn Backend>, policy: CompactionPolicy, shutdown: CancellationToken) {
@@ -53,7 +67,7 @@ pub async fn run(backend: Arc<dyn Backend>, policy: CompactionPolicy, shutdown: 
                 continue;
             }
         };
-        let Some(to) = samples.plan(asked, current, &policy) else {
+        let Some(to) = samples.plan(asked, current, &policy.with(backend.is_full())) else {
             continue;
         };
         match backend.compact(to).await {
@@ -125,6 +139,21 @@ mod tests {
             samples.plan(start + Duration::from_secs(331), Revision(30), &policy()),
             Some(Revision(20))
         );
+    }
+
+    #[test]
+    fn on_a_full_disk_less_stays() {
+        let mut samples = Samples::default();
+        let start = Instant::now();
+        let later = start + Duration::from_secs(31);
+        assert_eq!(
+            samples.plan(start, Revision(10), &policy().with(true)),
+            None
+        );
+        let plan = samples.plan(later, Revision(20), &policy().with(false));
+        assert_eq!(plan, None);
+        let plan = samples.plan(later, Revision(20), &policy().with(true));
+        assert_eq!(plan, Some(Revision(10)));
     }
 
     #[test]

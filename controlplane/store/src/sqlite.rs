@@ -32,7 +32,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
 };
@@ -75,6 +75,8 @@ struct Shared {
     counters: Counters,
     /// Why the last batch was not written, unless the disk was full.
     failure: Mutex<Option<String>>,
+    /// The reserve is given up.
+    is_full: AtomicBool,
     /// What is wrong with the file, if that was found after the start.
     damage: OnceLock<String>,
     /// One copy at a time.
@@ -192,6 +194,7 @@ impl SqliteBackend {
             state: RwLock::new(state),
             counters: Counters::default(),
             failure: Mutex::default(),
+            is_full: AtomicBool::default(),
             damage: OnceLock::new(),
             copying: Arc::default(),
             closed: CancellationToken::new(),
@@ -304,6 +307,10 @@ impl Backend for SqliteBackend {
         }
         let damage = self.shared.damage.get().cloned();
         damage.or_else(|| self.shared.failure.lock().clone())
+    }
+
+    fn is_full(&self) -> bool {
+        self.shared.is_full.load(Ordering::Relaxed)
     }
 
     async fn backup(&self) -> Result<File, StoreError> {

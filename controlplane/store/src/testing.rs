@@ -233,6 +233,10 @@ impl Backend for FailingBackend {
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
     fn is_shared(&self) -> bool {
         self.is_shared || self.remote.is_some()
     }

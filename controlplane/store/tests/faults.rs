@@ -175,6 +175,7 @@ async fn on_a_full_disk_a_store_starts_and_deletes_and_updates() {
         put(&store, name).await.unwrap();
     }
     reserved(&path).await;
+    assert!(!store.is_full());
     stuff(&junk);
     // A server that comes back now finds no byte: what closing gave back is taken, too.
     drop(store);
@@ -208,6 +209,7 @@ async fn on_a_full_disk_a_store_starts_and_deletes_and_updates() {
         "nothing new"
     );
     assert_eq!((count(&store).await, store.failure()), (399, None));
+    assert!(store.is_full());
     std::fs::remove_file(&junk).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while put(&store, 9_000).await.is_err() {

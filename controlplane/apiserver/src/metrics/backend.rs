@@ -66,6 +66,10 @@ impl Backend for Metered {
         self.backend.hasten(revision).await;
     }
 
+    fn is_full(&self) -> bool {
+        self.backend.is_full()
+    }
+
     fn is_shared(&self) -> bool {
         self.backend.is_shared()
     }

@@ -37,7 +37,6 @@ fn widgets(more: Value) -> CustomResource {
         others: Vec::new(),
         conversion: None,
         definition: None,
-        definition: None,
     }
 }
 

@@ -143,6 +143,7 @@ impl Writer {
             self.may_vacuum = reclaim::vacuum_step(&self.connection, self.reserve.is_given_up())?;
         } else {
             self.reserve.ensure();
+            self.tell_whether_full();
         }
         Ok(self.may_vacuum)
     }
@@ -177,7 +178,9 @@ impl Writer {
         } else {
             self.without_growth(txns)
         };
-        self.carry_out(txns)
+        let next = self.carry_out(txns);
+        self.tell_whether_full();
+        next
     }
 
     /// On a full disk it goes on with what may use the reserve, of which each round gives up some.

@@ -1,5 +1,7 @@
 //! What the writer does when there is no room: it goes on with what makes some.
 
+use std::sync::atomic::Ordering;
+
 use coracle_telemetry::ErrorChain;
 use rusqlite::ffi;
 
@@ -32,6 +34,12 @@ impl Writer {
                 Op::Delete { .. } => 0,
             });
         self.reserve.give_up(values.sum())
+    }
+
+    /// Tells who decides how much history is kept.
+    pub(super) fn tell_whether_full(&self) {
+        let is_full = self.reserve.is_given_up();
+        self.shared.is_full.store(is_full, Ordering::Relaxed);
     }
 
     /// What may use the reserve; the others are told that there is no room.
