@@ -154,6 +154,15 @@ async fn reserved(store: &Path) {
     }
 }
 
+/// Waits until there is room for one more.
+async fn room_again(store: &SqliteBackend, name: u64) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while put(store, name).await.is_err() {
+        assert!(std::time::Instant::now() < deadline, "there is room again");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
 /// Leaves no byte, as a neighbour does.
 fn stuff(path: &Path) {
     use std::io::Write as _;
@@ -211,12 +220,29 @@ async fn on_a_full_disk_a_store_starts_and_deletes_and_updates() {
     assert_eq!((count(&store).await, store.failure()), (399, None));
     assert!(store.is_full());
     std::fs::remove_file(&junk).unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while put(&store, 9_000).await.is_err() {
-        assert!(std::time::Instant::now() < deadline, "there is room again");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    room_again(&store, 9_000).await;
     reserved(&path).await;
+}
+
+#[tokio::test]
+async fn on_a_full_disk_what_is_deleted_and_forgotten_makes_room() {
+    if !mount::may("a full disk") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = mount::Mounted::tmpfs("40m", dir.path().join("mnt"));
+    let path = disk.path();
+    let store = SqliteBackend::open(path).unwrap();
+    while !path.join("reserve").exists() {
+        put(&store, 0).await.unwrap();
+    }
+    for name in 0..fill(&store).await {
+        delete(&store, name).await.unwrap();
+    }
+    assert!(put(&store, 99_999).await.is_err(), "history is there");
+    let now = store.current_revision();
+    store.compact(now.await.unwrap()).await.unwrap();
+    room_again(&store, 99_999).await;
 }
 
 #[tokio::test]

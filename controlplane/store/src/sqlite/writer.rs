@@ -140,7 +140,7 @@ impl Writer {
             self.reclaimed = reclaim::idle_step(&mut self.connection, self.reclaimed, to)?;
             self.may_vacuum = true;
         } else if self.may_vacuum {
-            self.may_vacuum = reclaim::vacuum_step(&self.connection, self.reserve.is_given_up())?;
+            self.may_vacuum = self.vacuum()?;
         } else {
             self.reserve.ensure();
             self.tell_whether_full();

@@ -8,7 +8,7 @@ use rusqlite::ffi;
 use super::Writer;
 use crate::{
     error::StoreError,
-    sqlite::{Reply, read::row_value},
+    sqlite::{Reply, read::row_value, reclaim},
     types::{Op, Txn, TxnOutcome},
 };
 
@@ -18,14 +18,8 @@ const UPDATE_GROWTH: usize = 1024;
 impl Writer {
     /// Gives up what these lack of the reserve; false if there is not as much.
     pub(super) fn make_room(&mut self, txns: &[(Txn, Reply<TxnOutcome>)]) -> bool {
-        // The log can be written from its start again. Before a piece is given up: a checkpoint
-        // cuts the database's room off.
-        if let Err(error) = self
-            .connection
-            .query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
-        {
-            tracing::debug!(error = %ErrorChain(&error), "could not begin the write-ahead log again");
-        }
+        // Before a piece is given up: a checkpoint cuts the database's room off.
+        self.begin_log_again();
         let values = txns
             .iter()
             .flat_map(|(txn, _)| &txn.ops)
@@ -34,6 +28,27 @@ impl Writer {
                 Op::Delete { .. } => 0,
             });
         self.reserve.give_up(values.sum())
+    }
+
+    /// Moves the log into the database, so that the log can be written from its start again.
+    fn begin_log_again(&self) {
+        let begun = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        if let Err(error) = begun {
+            tracing::debug!(error = %ErrorChain(&error), "could not begin the write-ahead log again");
+        }
+    }
+
+    /// Gives some free pages back; says whether there may be more. They are the disk's once a
+    /// checkpoint has cut them off, for which nobody writes enough while it is full.
+    pub(super) fn vacuum(&self) -> rusqlite::Result<bool> {
+        let is_full = self.reserve.is_given_up();
+        let may_go_on = reclaim::vacuum_step(&self.connection, is_full)?;
+        if is_full && !may_go_on {
+            self.begin_log_again();
+        }
+        Ok(may_go_on)
     }
 
     /// Tells who decides how much history is kept.
