@@ -19,6 +19,9 @@ use crate::{
 
 /// Longest time one reconcile may take.
 const RECONCILE_DEADLINE: Duration = Duration::from_secs(60);
+/// So many runs have waited for it when what is awaited is told: by the queue's back-off for 80
+/// seconds.
+const AWAITED_RUNS: u32 = 15;
 
 /// Why a reconcile failed. The queue tries again in every case.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,9 @@ pub enum ReconcileError {
     /// Something is not there yet; said in full by the text.
     #[error("{0}")]
     NotYet(String),
+    /// The same of what mostly comes by itself within moments: told only if it does not.
+    #[error("{0}")]
+    Awaited(String),
 }
 
 /// Names the call that a [`kube::Error`] came from.
@@ -56,6 +62,12 @@ impl ReconcileError {
     /// Whether another writer was quicker: expected now and then, and not worth a warning.
     fn is_conflict(&self) -> bool {
         matches!(self, Self::Api { source, .. } if is_conflict(source))
+    }
+
+    /// Whether it is told that this run, the last of so many that failed, has failed: once for
+    /// what is awaited.
+    fn is_told(&self, failures: u32) -> bool {
+        !matches!(self, Self::Awaited(_)) || failures == AWAITED_RUNS
     }
 }
 
@@ -168,12 +180,14 @@ where
             }
         }
         Ok(Ok(Err(failure))) => {
+            let failures = queue.add_rate_limited(key.clone());
             if failure.is_conflict() {
                 debug!(controller = name, %key, error = &failure as &dyn std::error::Error, "conflict, trying again");
-            } else {
+            } else if failure.is_told(failures) {
                 warn!(controller = name, %key, error = &failure as &dyn std::error::Error, "reconcile failed, trying again");
+            } else {
+                debug!(controller = name, %key, error = &failure as &dyn std::error::Error, "waiting");
             }
-            queue.add_rate_limited(key.clone());
         }
         Ok(Err(_panic)) => {
             error!(controller = name, %key, "reconcile panicked, trying again");
@@ -185,4 +199,17 @@ where
         }
     }
     queue.done(&key);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_awaited_is_told_once_it_has_not_come_for_long() {
+        let told = |error: &ReconcileError| (1..=1000).filter(|runs| error.is_told(*runs)).count();
+        assert_eq!(told(&ReconcileError::Awaited("it".to_owned())), 1);
+        assert!(!ReconcileError::Awaited("it".to_owned()).is_told(AWAITED_RUNS - 1));
+        assert_eq!(told(&ReconcileError::NotYet("it".to_owned())), 1000);
+    }
 }

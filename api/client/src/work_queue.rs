@@ -180,16 +180,18 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.wake.notify_one();
     }
 
-    /// Asks for another run after a failure: 5 ms at first, doubling up to a minute.
-    pub fn add_rate_limited(&self, key: K) {
-        let delay = {
+    /// Asks for another run after a failure: 5 ms at first, doubling up to a minute. Returns how
+    /// often `key` has failed, this time included.
+    pub fn add_rate_limited(&self, key: K) -> u32 {
+        let (delay, failures) = {
             let mut state = self.state.lock();
             let failures = state.failures.entry(key.clone()).or_insert(0);
             let delay = ExponentialBackoff::new(BACKOFF_BASE, BACKOFF_CAP).after(*failures);
             *failures = failures.saturating_add(1);
-            delay
+            (delay, *failures)
         };
         self.add_after(key, delay);
+        failures
     }
 
     /// Forgets the failures of `key`.

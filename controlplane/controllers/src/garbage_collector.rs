@@ -8,6 +8,9 @@
 //! waits for every kind: an owner whose dependents are not known yet would go without letting them
 //! go, and they after it.
 //!
+//! An owner whose kind nobody serves (its definition was made a moment ago, or is gone) is absent if
+//! its deletion was seen. Else its objects stay, as upstream, until the kind comes again.
+//!
 //! The graph is fed by the shared informers and, for all other kinds, by watches of metadata alone.
 //! It says where to look. Events are not collected: they expire.
 //!
@@ -226,12 +229,7 @@ impl GarbageCollector {
             let owner = self.operations.owner(reference, &node.place.namespace);
             let owner = match owner.await? {
                 Owner::Unserved if self.graph.lock().was_deleted(&reference.uid) => Owner::Absent,
-                Owner::Unserved => {
-                    return Err(ReconcileError::NotYet(format!(
-                        "owner kind {}/{} is not served",
-                        reference.api_version, reference.kind
-                    )));
-                }
+                Owner::Unserved => return Err(operations::unserved_owner(reference)),
                 owner => owner,
             };
             verdicts.push(plan::judge(reference, &owner));

@@ -134,7 +134,7 @@ pub(super) async fn every_kind_is_known(
         .during("discover the served kinds")?;
     match unlisted(collector) {
         Some(unlisted) if unlisted.is_empty() => Ok(()),
-        unlisted => Err(ReconcileError::NotYet(format!(
+        unlisted => Err(ReconcileError::Awaited(format!(
             "not listed yet: {}",
             unlisted.unwrap_or_default().join(", ")
         ))),

@@ -132,9 +132,7 @@ impl Operations {
     fn of(&self, place: &Place) -> Result<Api<DynamicObject>, ReconcileError> {
         let (group, kind) = place.kind.as_ref();
         let Some(served) = self.kinds.get(group, kind) else {
-            return Err(ReconcileError::NotYet(format!(
-                "kind {kind} of group {group:?} is not served"
-            )));
+            return Err(unserved(&format!("{kind}.{group} {:?}", place.name)));
         };
         Ok(self.api(&served, &place.namespace))
     }
@@ -146,4 +144,17 @@ impl Operations {
             Api::all_with(self.client.clone(), &served.resource)
         }
     }
+}
+
+/// Nobody serves the kind of an owner, and what became of it was not seen.
+pub(super) fn unserved_owner(reference: &OwnerReference) -> ReconcileError {
+    let (group, _) = reference.api_version.rsplit_once('/').unwrap_or(("", ""));
+    unserved(&format!("{}.{group} {:?}", reference.kind, reference.name))
+}
+
+/// Kinds come and go, and discovery is asked now and then.
+fn unserved(what: &str) -> ReconcileError {
+    ReconcileError::Awaited(format!(
+        "the kind of {what} is not served: what it owns stays until the kind is served or the reference is removed"
+    ))
 }

@@ -60,7 +60,7 @@ where
 }
 
 /// How often a queue of the controllers has taken something up again that failed.
-fn retries(metrics: &MetricsRegistry, queue: &str) -> u64 {
+pub(crate) fn retries(metrics: &MetricsRegistry, queue: &str) -> u64 {
     let start = format!("workqueue_retries_total{{name=\"{queue}\"}} ");
     let text = metrics.text();
     text.lines()

@@ -15,6 +15,7 @@ mod daemon_sets;
 mod disruptions;
 mod endpoints;
 mod garbage;
+mod garbage_kinds;
 mod job_adoption;
 mod job_policies;
 mod jobs;
