@@ -56,10 +56,28 @@ const RETRY_SECS: u32 = 1;
 pub trait CallConverter: Send + Sync {
     /// Sends a ConversionReview. The answer is the one that came; of what is wrong with reaching
     /// the webhook the error tells, with its address. `deadline` is how long it may take.
-    async fn call(&self, review: Vec<u8>, deadline: Duration) -> Result<Bytes, String>;
+    async fn call(&self, review: Vec<u8>, deadline: Duration) -> Result<Bytes, NoAnswer>;
 
     /// Is told what has come of each call, for who counts.
     fn called(&self, _outcome: &Outcome<'_>) {}
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub struct NoAnswer {
+    /// In a sentence, with the webhook's address.
+    pub why: String,
+    /// It was longer than is read: that to a smaller question may be shorter.
+    pub is_too_long: bool,
+}
+
+impl From<String> for NoAnswer {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            is_too_long: false,
+        }
+    }
 }
 
 /// What has come of a call.
@@ -80,12 +98,37 @@ pub struct Outcome<'a> {
 pub enum Failure {
     /// There was no answer, or it is none, or says that the webhook has failed.
     Call,
+    /// The answer was longer than is read.
+    TooLong,
     /// An object in the answer is none.
     MalformedResponse,
     /// There are not as many as were asked for.
     PartialResponse,
     /// One is another object than the one that was asked for.
     InvalidConvertedObject,
+}
+
+/// Why nothing was converted.
+#[derive(Debug)]
+pub(crate) struct Unconverted {
+    pub(crate) status: Status,
+    /// Of fewer objects the answer may be short enough.
+    pub(crate) is_too_long: bool,
+}
+
+impl From<Status> for Unconverted {
+    fn from(status: Status) -> Self {
+        Self {
+            status,
+            is_too_long: false,
+        }
+    }
+}
+
+impl From<Unconverted> for Status {
+    fn from(why: Unconverted) -> Self {
+        why.status
+    }
 }
 
 /// Turns objects of a kind into other versions of it.
@@ -121,7 +164,7 @@ impl Converter {
         &self,
         mut objects: Vec<Value>,
         to: &Version,
-    ) -> Result<Vec<Value>, Status> {
+    ) -> Result<Vec<Value>, Unconverted> {
         let Some(first) = objects.first() else {
             return Ok(objects);
         };
@@ -130,7 +173,7 @@ impl Converter {
         let unknown = unknown.map(str::to_owned).find(|one| !self.knows(one));
         if let Some(unknown) = unknown {
             let what = format!("request to convert CR from an invalid group/version: {unknown}");
-            return Err(failure(what));
+            return Err(failure(what).into());
         }
         let revisions: Vec<Option<Value>> = objects
             .iter_mut()
@@ -139,7 +182,7 @@ impl Converter {
         let Ok(_in_line) = self.line.try_acquire() else {
             let what = format!("too many requests wait for the conversion webhook for {of}");
             let status = Status::new(429, Reason::TooManyRequests, what);
-            return Err(status.with_retry_after(RETRY_SECS));
+            return Err(status.with_retry_after(RETRY_SECS).into());
         };
         let begun = Instant::now();
         let converted = self.converted(&of, &objects, to).await;
@@ -150,7 +193,10 @@ impl Converter {
             took: begun.elapsed(),
             failure: converted.as_ref().err().map(|(failure, _)| *failure),
         });
-        let mut all = converted.map_err(|(_, what)| failure(what))?;
+        let mut all = converted.map_err(|(why, what)| Unconverted {
+            status: failure(what),
+            is_too_long: why == Failure::TooLong,
+        })?;
         for (object, revision) in all.iter_mut().zip(revisions) {
             to.schema.prune(object);
             if let Some(revision) = revision {
@@ -173,12 +219,16 @@ impl Converter {
             uid: &uid,
             desired: &to.api_version,
         };
-        let failed = |why: String| {
-            let what = format!("conversion webhook for {of} failed: {why}");
-            (Failure::Call, what)
+        let failed = |no: NoAnswer| {
+            let what = format!("conversion webhook for {of} failed: {}", no.why);
+            match no.is_too_long {
+                true => (Failure::TooLong, what),
+                false => (Failure::Call, what),
+            }
         };
         let answer = self.ask(question.text(objects)).await.map_err(failed)?;
-        let converted = question.converted(&answer).map_err(failed)?;
+        let converted = question.converted(&answer);
+        let converted = converted.map_err(|why| failed(why.into()))?;
         if converted.len() != objects.len() {
             let (is, wanted) = (converted.len(), objects.len());
             let what =
@@ -202,17 +252,17 @@ impl Converter {
         self.versions.iter().any(|known| known == version)
     }
 
-    async fn ask(&self, review: Vec<u8>) -> Result<Bytes, String> {
+    async fn ask(&self, review: Vec<u8>) -> Result<Bytes, NoAnswer> {
         let turn = tokio::time::timeout(DEADLINE, self.places.acquire()).await;
         let Ok(Ok(_place)) = turn else {
             let secs = DEADLINE.as_secs();
-            return Err(format!("other calls of it took all of {secs} s"));
+            return Err(format!("other calls of it took all of {secs} s").into());
         };
         match tokio::time::timeout(DEADLINE, self.caller.call(review, DEADLINE)).await {
             Ok(answer) => answer,
             Err(_) => {
                 let secs = DEADLINE.as_secs();
-                Err(format!("it did not answer within {secs} s"))
+                Err(format!("it did not answer within {secs} s").into())
             }
         }
     }

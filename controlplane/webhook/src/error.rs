@@ -42,6 +42,16 @@ impl CallError {
         }
     }
 
+    /// Whether the answer is longer than is read: a smaller question may be answered.
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        let why = match self {
+            Self::Exchange { why, .. } => Some(why),
+            _ => None,
+        };
+        matches!(why, Some(ExchangeError::TooLong))
+    }
+
     /// Whether the other side has broken off: the same call may succeed.
     #[must_use]
     pub fn is_reset(&self) -> bool {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use coracle_registry::{
-    converter::{CallConverter, Outcome},
+    converter::{CallConverter, NoAnswer, Outcome},
     custom_resource::WebhookConversion,
 };
 use coracle_telemetry::ErrorChain;
@@ -37,11 +37,14 @@ struct Caller {
 
 #[async_trait]
 impl CallConverter for Caller {
-    async fn call(&self, review: Vec<u8>, deadline: Duration) -> Result<Bytes, String> {
+    async fn call(&self, review: Vec<u8>, deadline: Duration) -> Result<Bytes, NoAnswer> {
         let config = self.config.as_ref();
         let config = config.map_err(|error| ErrorChain(error).to_string())?;
         let answer = self.webhooks.post(config, review.into(), deadline).await;
-        answer.map_err(|error| error.to_string())
+        answer.map_err(|error| NoAnswer {
+            why: error.to_string(),
+            is_too_long: error.is_too_long(),
+        })
     }
 
     fn called(&self, outcome: &Outcome<'_>) {

@@ -84,7 +84,7 @@ impl ConversionMetrics {
 
 fn failure_type(failure: Failure) -> &'static str {
     match failure {
-        Failure::Call => "conversion_webhook_call_failure",
+        Failure::Call | Failure::TooLong => "conversion_webhook_call_failure",
         Failure::MalformedResponse => "conversion_webhook_malformed_response_failure",
         Failure::PartialResponse => "conversion_webhook_partial_response_failure",
         Failure::InvalidConvertedObject => "conversion_webhook_invalid_converted_object_failure",

@@ -15,7 +15,7 @@ struct Answering<F>(F);
 
 #[async_trait]
 impl<F: Fn(&Value) -> Value + Send + Sync> CallConverter for Answering<F> {
-    async fn call(&self, review: Vec<u8>, _: Duration) -> Result<Bytes, String> {
+    async fn call(&self, review: Vec<u8>, _: Duration) -> Result<Bytes, NoAnswer> {
         let review = serde_json::from_slice(&review).unwrap();
         match (self.0)(&review) {
             Value::String(text) => Ok(text.into()),
@@ -66,7 +66,8 @@ async fn converted(
     let converter = Converter::new(Arc::new(Answering(answer)), review, versions.into());
     let to = version("v2", "new");
     let converting = converter.convert(objects, &to);
-    converting.await.map_err(|status| {
+    converting.await.map_err(|why| {
+        let status = why.status;
         assert_eq!((status.code, status.reason), (500, Reason::Unknown));
         status.message
     })
@@ -255,7 +256,7 @@ struct Silent(AtomicUsize);
 
 #[async_trait]
 impl CallConverter for Silent {
-    async fn call(&self, _: Vec<u8>, _: Duration) -> Result<Bytes, String> {
+    async fn call(&self, _: Vec<u8>, _: Duration) -> Result<Bytes, NoAnswer> {
         self.0.fetch_add(1, Ordering::Relaxed);
         std::future::pending().await
     }
@@ -272,7 +273,7 @@ async fn calls_of_a_silent_webhook_are_bounded_and_end() {
     let all = futures::future::join_all(calls).await;
     let codes: Vec<u16> = all
         .iter()
-        .map(|one| one.as_ref().unwrap_err().code)
+        .map(|one| one.as_ref().unwrap_err().status.code)
         .collect();
     assert_eq!(codes.iter().filter(|code| **code == 429).count(), 1);
     assert_eq!(
@@ -280,7 +281,7 @@ async fn calls_of_a_silent_webhook_are_bounded_and_end() {
         AT_ONCE + WAITING
     );
     assert!(silent.0.load(Ordering::Relaxed) <= 2 * AT_ONCE);
-    let message = &all[0].as_ref().unwrap_err().message;
+    let message = &all[0].as_ref().unwrap_err().status.message;
     assert!(
         message.ends_with("it did not answer within 30 s"),
         "{message}"
@@ -292,7 +293,7 @@ struct Counting<F>(F, parking_lot::Mutex<Vec<(String, Option<Failure>)>>);
 
 #[async_trait]
 impl<F: Fn(&Value) -> Result<Value, String> + Send + Sync> CallConverter for Counting<F> {
-    async fn call(&self, review: Vec<u8>, _: Duration) -> Result<Bytes, String> {
+    async fn call(&self, review: Vec<u8>, _: Duration) -> Result<Bytes, NoAnswer> {
         let review = serde_json::from_slice(&review).unwrap();
         Ok((self.0)(&review)?.to_string().into())
     }

@@ -30,6 +30,9 @@ const BATCH_OBJECTS: usize = 500;
 /// Most bytes of them, so that what a webhook makes of them fits an answer of 3 MB. A larger object
 /// goes alone.
 const BATCH_BYTES: usize = 512 << 10;
+/// Most calls for a batch of which one answer would be too long: with what fits into one answer, a
+/// batch may become some fifty times as large.
+const MOST_CALLS: usize = 16;
 /// Bytes that are kept of what was made for one version: two thousand objects of two kilobytes.
 const KEPT_BYTES: usize = 4 << 20;
 /// And so many, of what is being made and of what was.
@@ -143,16 +146,38 @@ impl Converted {
 
     fn begin(&self, entries: Vec<Arc<Entry>>) -> Batch {
         let (converter, to) = (Arc::clone(&self.converter), self.own.clone());
-        let making = async move {
-            let read = |entry: &Arc<Entry>| {
-                serde_json::from_slice(&entry.json_bytes()).map_err(Status::internal)
-            };
-            let objects = entries.iter().map(read).collect::<Result<_, _>>()?;
-            let converted = converter.convert(objects, &to).await?;
-            converted.into_iter().map(text).collect()
-        };
+        let making = async move { in_pieces(&converter, &entries, &to).await };
         making.boxed().shared()
     }
+}
+
+/// The texts of a batch: of one call, or of several where its answer is too long.
+async fn in_pieces(
+    converter: &Converter,
+    batch: &[Arc<Entry>],
+    to: &Version,
+) -> Result<Arc<[Bytes]>, Status> {
+    let read =
+        |entry: &Arc<Entry>| serde_json::from_slice(&entry.json_bytes()).map_err(Status::internal);
+    let mut texts = Vec::with_capacity(batch.len());
+    let (mut left, mut calls) = (vec![batch], 0);
+    while let Some(piece) = left.pop() {
+        calls += 1;
+        let objects = piece.iter().map(read).collect::<Result<_, _>>()?;
+        match converter.convert(objects, to).await {
+            Ok(converted) => {
+                for object in converted {
+                    texts.push(text(object)?);
+                }
+            }
+            Err(why) if why.is_too_long && piece.len() > 1 && calls < MOST_CALLS => {
+                let (first, second) = piece.split_at(piece.len() / 2);
+                left.extend([second, first]);
+            }
+            Err(why) => return Err(why.into()),
+        }
+    }
+    Ok(texts.into())
 }
 
 /// The objects of the next call.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use coracle_registry::{
-    converter::{CallConverter, ReviewVersion},
+    converter::{CallConverter, NoAnswer, ReviewVersion},
     custom_resource::WebhookConversion,
     strategy::ScalePaths,
 };
@@ -35,11 +35,13 @@ pub(in crate::tests) enum Mode {
     Refuses,
     Hangs,
     SaysTheWrongUid,
+    /// Its answer is too long if it has more than so many objects.
+    AnswersAtMost(usize),
 }
 
 #[async_trait]
 impl CallConverter for Webhook {
-    async fn call(&self, review: Vec<u8>, _: Duration) -> Result<Bytes, String> {
+    async fn call(&self, review: Vec<u8>, _: Duration) -> Result<Bytes, NoAnswer> {
         let review: Value = serde_json::from_slice(&review).unwrap();
         let mode = *self.mode.lock();
         let objects = review["request"]["objects"].as_array().unwrap();
@@ -48,7 +50,14 @@ impl CallConverter for Webhook {
         let uid = match mode {
             Mode::Works => review["request"]["uid"].clone(),
             Mode::SaysTheWrongUid => "other".into(),
-            Mode::Refuses => return Err("connection refused".to_owned()),
+            Mode::Refuses => return Err("connection refused".to_owned().into()),
+            Mode::AnswersAtMost(most) if objects.len() > most => {
+                return Err(NoAnswer {
+                    why: "the answer is too long".to_owned(),
+                    is_too_long: true,
+                });
+            }
+            Mode::AnswersAtMost(_) => review["request"]["uid"].clone(),
             Mode::Hangs => std::future::pending().await,
         };
         let objects: Vec<Value> = objects.iter().map(converted).collect();

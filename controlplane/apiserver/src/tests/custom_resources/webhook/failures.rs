@@ -122,3 +122,52 @@ async fn what_was_stored_in_another_version_is_converted_when_it_is_read() {
         (&json!("example.org/v2"), &json!("h"))
     );
 }
+
+#[tokio::test]
+async fn what_is_too_long_for_one_answer_is_asked_for_in_pieces() {
+    let (_server, admin, webhook) = served().await;
+    let all = ["a", "b", "c", "d", "e"];
+    for name in all {
+        admin.post(ENDS, end(name, "h:1")).await;
+    }
+    // Five, of which two (one and one) and three (one and two).
+    webhook.set(Mode::AnswersAtMost(2));
+    webhook.calls();
+    let (code, list) = admin.get(ENDS_V2).await;
+    assert_eq!((code, names(&list)), (200, all.to_vec()), "{list}");
+    assert!(
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one["spec"]["host"] == "h")
+    );
+    assert_eq!(webhook.calls(), 5);
+    // An object that is too long by itself is not asked for again and again.
+    for name in all {
+        admin
+            .merge(
+                &format!("{ENDS}/{name}"),
+                json!({"spec": {"hostPort": "g:1"}}),
+            )
+            .await;
+    }
+    webhook.set(Mode::AnswersAtMost(0));
+    let (code, answer) = admin.get(ENDS_V2).await;
+    let told = "conversion webhook for example.org/v1, Kind=End failed: the answer is too long";
+    assert_eq!((code, &answer["message"]), (500, &json!(told)), "{answer}");
+    assert_eq!(webhook.calls(), 3);
+}
+
+#[tokio::test]
+async fn the_pieces_of_a_batch_are_bounded() {
+    let (_server, admin, webhook) = served().await;
+    for at in 0..20 {
+        admin.post(ENDS, end(&format!("a{at}"), "h:1")).await;
+    }
+    webhook.set(Mode::AnswersAtMost(1));
+    webhook.calls();
+    let (code, answer) = admin.get(ENDS_V2).await;
+    assert_eq!(code, 500, "{answer}");
+    assert!(webhook.calls() <= 16);
+}
