@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use coracle_api::{meta, resource::Gvk, status::Status};
+use coracle_api::{meta, name, resource::Gvk, status::Status};
 use coracle_auth::user::UserInfo;
 use coracle_registry::{
     api_resource::ApiResource, resource::Resource, store::WriteOptions, strategy::Subresource,
@@ -225,10 +225,14 @@ impl Attributes<'_> {
         }
     }
 
-    /// Has something put on record with the request. Shape of keys: `plugin.example/what`.
+    /// Has something put on record with the request. Shape of keys: `plugin.example/what`; what
+    /// has another key is left out, and so is another value for one that is there.
     pub fn annotate(&self, key: String, value: String) {
+        let is_key = key.split('/').count() == 2 && name::qualified_name_error(&key).is_none();
         let mut notes = self.notes.lock();
-        if notes.take(key.len() + value.len()) {
+        if !is_key || notes.audit.get(&key).is_some_and(|known| *known != value) {
+            tracing::debug!(key, "an audit annotation that cannot be taken is left out");
+        } else if notes.take(key.len() + value.len()) {
             notes.audit.insert(key, value);
         }
     }
@@ -331,6 +335,41 @@ mod tests {
             assert!(attributes.others_alike(&kinds).is_empty());
         }
         assert_eq!(kinds.0.into_inner(), 1);
+    }
+
+    #[test]
+    fn what_is_put_on_record_has_a_key_of_two_parts_and_one_value() {
+        let resource = ApiResource::new("", "v1", "ConfigMap", "configmaps");
+        let user = UserInfo::master("test");
+        let request = Request {
+            user: &user,
+            operation: Operation::Create,
+            resource: &resource,
+            subresource: "",
+            namespace: "",
+            name: "",
+            options: WriteOptions::default(),
+            told: Told::default(),
+        };
+        let mut object = Value::Null;
+        let attributes = request.about(&mut object, None);
+        let long = format!("a.example/{}", "k".repeat(64));
+        for (key, value) in [
+            ("a.example/k", "first"),
+            ("a.example/k", "second"),
+            ("a.example/other", "v"),
+            ("k", "no prefix"),
+            ("a/b/c", "three parts"),
+            ("A_.example/k", "no subdomain"),
+            ("a.example/k!", "no name"),
+            (&long, "too long a name"),
+        ] {
+            attributes.annotate(key.to_owned(), value.to_owned());
+        }
+        let kept: Vec<_> = attributes.finish().audit.into_iter().collect();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let expect = [pair("a.example/k", "first"), pair("a.example/other", "v")];
+        assert_eq!(kept, expect);
     }
 
     #[test]
