@@ -12,7 +12,6 @@ use coracle_api::{
 use coracle_cel::{
     admission::{Compiler, Names, Sort},
     schema::{DeclType, DeclTypes, decl_type},
-    types::Type as CelType,
 };
 use coracle_registry::{
     resource::Resource,
@@ -71,12 +70,11 @@ fn misfit(gvk: &Gvk, compiler: &Compiler, text: &str) -> Option<String> {
     Some(format!("{gvk}: {why}\n"))
 }
 
-fn compiler(spec: &Value, object: &Arc<DeclType>, params: Option<&Params>) -> Compiler {
-    let known = params.and_then(|params| params.as_ref());
+fn compiler(spec: &Value, object: &Arc<DeclType>, params: Option<&Arc<DeclType>>) -> Compiler {
     let names = Names {
         object: object.checked(),
-        params: params.map(|_| known.map_or(CelType::Dyn, |of| of.checked())),
-        types: Some(Arc::new(DeclTypes::new([object].into_iter().chain(known)))),
+        params: params.map(|of| of.checked()),
+        types: Some(Arc::new(DeclTypes::new([object].into_iter().chain(params)))),
     };
     let mut compiler = Compiler::new(names);
     for variable in items(&spec["variables"]) {
@@ -86,16 +84,13 @@ fn compiler(spec: &Value, object: &Arc<DeclType>, params: Option<&Params>) -> Co
     compiler
 }
 
-/// The type of parameters, if their kind is known.
-type Params = Option<Arc<DeclType>>;
-
-/// `None` for a policy without parameters.
-fn params_type(kind: &Value, kinds: &dyn Kinds) -> Option<Params> {
+/// The type of parameters. Of those of a kind that nobody knows expressions know nothing, as
+/// upstream.
+fn params_type(kind: &Value, kinds: &dyn Kinds) -> Option<Arc<DeclType>> {
     let api_version = kind.is_object().then(|| string(&kind["apiVersion"]))?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let found = kinds.of_kind(&Gvk::new(group, version, string(&kind["kind"])));
-    let name = format!("{}Params", string(&kind["kind"]));
-    Some(found.and_then(|resource| object_type(&resource, &name)))
+    let resource = kinds.of_kind(&Gvk::new(group, version, string(&kind["kind"])))?;
+    object_type(&resource, &format!("{}Params", string(&kind["kind"])))
 }
 
 /// The kinds that the rules name one by one, in order.

@@ -48,3 +48,14 @@ async fn expressions_that_fit_are_not() {
             && params.data.size() > 0 && object.metadata.labels['a'] == 'b'"}]});
     assert_eq!(warnings("pods", spec).await, Value::Null);
 }
+
+#[tokio::test]
+async fn parameters_of_a_kind_that_nobody_knows_are_told() {
+    let spec = json!({"paramKind": {"apiVersion": "example.org/v1", "kind": "Nothing"},
+        "validations": [{"expression": "object.spec.hostNetwork != true"}, {"expression": "params.a == 1"}]});
+    assert_eq!(
+        warnings("pods", spec).await,
+        json!([{"fieldRef": "spec.validations[1].expression", "warning": "/v1, Kind=Pod: ERROR: <input>:1:1: \
+            undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^\n"}])
+    );
+}
