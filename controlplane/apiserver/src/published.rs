@@ -50,10 +50,12 @@ type Schemas = dyn Fn(&str) -> Vec<(String, Value)> + Send + Sync;
 
 /// What OpenAPI tells of a kind that the schema table does not have.
 pub(crate) struct Definitions {
-    /// What the kind is called among the schemas. Its list is called so too, with `List` behind it.
+    /// What the kind is called among the schemas.
     pub(crate) name: String,
     /// What all its schemas are called; other kinds may have some of them, too.
     pub(crate) names: Vec<String>,
+    /// What its list is called.
+    pub(crate) list_name: String,
     /// The schemas by name. In them a reference is the given prefix and a name.
     pub(crate) schemas: Box<Schemas>,
     /// The types of the schema table that these refer to.
@@ -76,9 +78,9 @@ impl Shown {
             .definitions
             .as_ref()
             .filter(|_| info.group == group && info.version == version);
-        let own = of_own.and_then(|own| match kind.strip_prefix(&*info.kind)? {
-            "" => Some(own.name.clone()),
-            "List" => Some(format!("{}List", own.name)),
+        let own = of_own.and_then(|own| match kind {
+            kind if *kind == *info.kind => Some(own.name.clone()),
+            kind if *kind == *info.list_kind => Some(own.list_name.clone()),
             _ => None,
         });
         own.or_else(|| {

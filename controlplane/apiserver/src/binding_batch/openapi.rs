@@ -43,6 +43,7 @@ pub(super) fn definitions(kind: &'static str) -> Definitions {
     Definitions {
         name: format!("{PREFIX}{kind}"),
         names: vec![format!("{PREFIX}{kind}")],
+        list_name: format!("{PREFIX}{kind}List"),
         schemas: Box::new(schemas),
         foreign,
     }

@@ -31,6 +31,7 @@ pub(super) fn definitions(kind: &str) -> Definitions {
     Definitions {
         name: format!("{PREFIX}{kind}"),
         names: schemas("").into_iter().map(|(name, _)| name).collect(),
+        list_name: format!("{PREFIX}{kind}List"),
         schemas: Box::new(schemas),
         foreign,
     }

@@ -25,21 +25,23 @@ const KIND: &str = "Kind is a string value representing the REST resource this o
 
 /// What OpenAPI tells of a kind with this schema.
 pub(crate) fn definitions(info: &Arc<ApiResource>, schema: &Arc<Structural>) -> Definitions {
-    let mut parts: Vec<&str> = info.group.split('.').rev().collect();
-    parts.extend([&*info.version, &*info.kind]);
-    let name = parts.join(".");
+    let parts: Vec<&str> = info.group.split('.').rev().collect();
+    let named = |kind: &str| format!("{}.{}.{kind}", parts.join("."), info.version);
+    let (name, list_name) = (named(&info.kind), named(&info.list_kind));
     let foreign = ["ObjectMeta", "ListMeta"]
         .iter()
         .filter_map(|name| schema::table().by_name(&format!("{META}{name}")));
-    let (own, info, schema) = (name.clone(), Arc::clone(info), Arc::clone(schema));
+    let (own, of_list) = (name.clone(), list_name.clone());
+    let (info, schema) = (Arc::clone(info), Arc::clone(schema));
     let schemas = move |prefix: &str| {
         let one = object(&info, schema.published(), prefix);
         let list = list(&info, &format!("{prefix}{own}"), prefix);
-        vec![(own.clone(), one), (format!("{own}List"), list)]
+        vec![(own.clone(), one), (of_list.clone(), list)]
     };
     Definitions {
-        names: vec![name.clone(), format!("{name}List")],
+        names: vec![name.clone(), list_name.clone()],
         name,
+        list_name,
         schemas: Box::new(schemas),
         foreign: foreign.collect(),
     }
@@ -159,7 +161,7 @@ fn add_embedded(schema: &mut Value, prefix: &str) {
 }
 
 fn list(info: &ApiResource, item: &str, prefix: &str) -> Value {
-    let kind = format!("{}List", info.kind);
+    let kind = &*info.list_kind;
     let about = format!("List of {}. More info: {CONVENTIONS}", info.plural);
     let items = json!({"type": "array", "description": about, "items": {"$ref": item}});
     let mut schema = json!({
@@ -167,7 +169,7 @@ fn list(info: &ApiResource, item: &str, prefix: &str) -> Value {
         "required": ["items"], "properties": {"items": items,
             "apiVersion": {"type": "string", "description": API_VERSION},
             "kind": {"type": "string", "description": KIND}},
-        "x-kubernetes-group-version-kind": gvk(info, &kind),
+        "x-kubernetes-group-version-kind": gvk(info, kind),
     });
     add_every_object(&mut schema, prefix, "ListMeta", LIST_META);
     schema

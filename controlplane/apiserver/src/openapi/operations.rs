@@ -74,20 +74,33 @@ impl Action {
         }
     }
 
-    /// What the operation's ID begins with, and its description.
+    /// What the operation's ID begins with, and what its description says before the object.
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::List => ("list", "list or watch objects of kind"),
-            Self::Post => ("create", "create a"),
-            Self::DeleteCollection => ("deleteCollection", "delete collection of"),
-            Self::Get => ("read", "read the specified"),
-            Self::Put => ("replace", "replace the specified"),
-            Self::Patch => ("patch", "partially update the specified"),
-            Self::Delete => ("delete", "delete a"),
+            Self::List => ("list", "list or watch objects of kind "),
+            Self::Post => ("create", "create"),
+            Self::DeleteCollection => ("deleteCollection", "delete collection of "),
+            Self::Get => ("read", "read"),
+            Self::Put => ("replace", "replace"),
+            Self::Patch => ("patch", "partially update"),
+            Self::Delete => ("delete", "delete"),
             Self::ConnectGet => ("connectGet", "connect GET requests to"),
             Self::ConnectPost => ("connectPost", "connect POST requests to"),
             Self::ConnectPut => ("connectPut", "connect PUT requests to"),
             Self::ConnectDelete => ("connectDelete", "connect DELETE requests to"),
+        }
+    }
+
+    /// What stands before the kind of the object.
+    fn article(self, kind: &str) -> &'static str {
+        match self {
+            Self::Get | Self::Put | Self::Patch => " the specified ",
+            // Of several there is none.
+            Self::Post | Self::Delete if kind.ends_with('s') && !kind.ends_with("ss") => " ",
+            Self::Post | Self::Delete if kind.starts_with(['A', 'E', 'I', 'O', 'U']) => " an ",
+            Self::Post | Self::Delete => " a ",
+            Self::List | Self::DeleteCollection => "",
+            _ => " ",
         }
     }
 }
@@ -112,10 +125,9 @@ impl<'a> Target<'a> {
 impl Operation<'_> {
     pub(super) fn value(&self) -> Value {
         let (group, version, kind) = self.target.kind();
-        let (_, words) = self.action.words();
         let mut value = json!({
             "tags": [self.tag()],
-            "description": format!("{words} {kind}"),
+            "description": self.description(),
             "operationId": self.id(),
             "responses": self.responses(),
             "x-kubernetes-action": self.action.kubernetes_action(),
@@ -129,6 +141,19 @@ impl Operation<'_> {
             value["requestBody"] = body;
         }
         value
+    }
+
+    /// `read status of the specified Deployment`
+    fn description(&self) -> String {
+        let kind = &self.target.shown.info.kind;
+        let is_custom = self.target.shown.definitions.is_some();
+        let words = match self.action {
+            Action::List if is_custom => "list objects of kind ",
+            action => action.words().1,
+        };
+        let sub = self.target.sub;
+        let sub = sub.map_or_else(String::new, |sub| format!(" {} of", sub.name()));
+        format!("{words}{sub}{}{kind}", self.action.article(kind))
     }
 
     /// `apps_v1`
@@ -283,7 +308,7 @@ impl Operation<'_> {
     fn list_schema(&self) -> Value {
         let info = &self.target.shown.info;
         self.target
-            .schema_of(&info.group, &info.version, &format!("{}List", info.kind))
+            .schema_of(&info.group, &info.version, &info.list_kind)
     }
 }
 

@@ -56,6 +56,71 @@ fn patch_says_what_kubectl_looks_for() {
 }
 
 #[test]
+fn operations_are_described_as_upstream_describes_them() {
+    let (apps, core) = (parse("apis/apps/v1"), parse("api/v1"));
+    let deployments = "/apis/apps/v1/namespaces/{namespace}/deployments";
+    let one = format!("{deployments}/{{name}}");
+    let (status, scale) = (format!("{one}/status"), format!("{one}/scale"));
+    for (document, path, method, expect) in [
+        (
+            &apps,
+            deployments,
+            "get",
+            "list or watch objects of kind Deployment",
+        ),
+        (&apps, deployments, "post", "create a Deployment"),
+        (
+            &apps,
+            deployments,
+            "delete",
+            "delete collection of Deployment",
+        ),
+        (&apps, one.as_str(), "get", "read the specified Deployment"),
+        (
+            &apps,
+            status.as_str(),
+            "put",
+            "replace status of the specified Deployment",
+        ),
+        (
+            &apps,
+            scale.as_str(),
+            "patch",
+            "partially update scale of the specified Deployment",
+        ),
+        (
+            &core,
+            "/api/v1/namespaces/{namespace}/events",
+            "post",
+            "create an Event",
+        ),
+        (
+            &core,
+            "/api/v1/namespaces/{namespace}/endpoints/{name}",
+            "delete",
+            "delete Endpoints",
+        ),
+        (
+            &core,
+            "/api/v1/namespaces/{namespace}/pods/{name}/exec",
+            "get",
+            "connect GET requests to exec of Pod",
+        ),
+        (
+            &core,
+            "/api/v1/namespaces/{namespace}/pods/{name}/eviction",
+            "post",
+            "create eviction of a Pod",
+        ),
+    ] {
+        assert_eq!(
+            document["paths"][path][method]["description"], expect,
+            "{path}"
+        );
+    }
+}
+
+#[test]
 fn schemas_carry_kinds_and_merge_keys() {
     let document = parse("apis/apps/v1");
     let schemas = &document["components"]["schemas"];

@@ -273,6 +273,26 @@ async fn openapi_follows_the_versions_that_are_served() {
 }
 
 #[tokio::test]
+async fn openapi_calls_lists_as_their_definition_does() {
+    let cluster = cluster(&memory()).await;
+    let mut books = kind("example.org", "Book", &[("v1", described("One"))]);
+    books["spec"]["names"]["listKind"] = "Shelf".into();
+    established(&cluster, books).await;
+    published(&cluster, "org.example.v1.Shelf", |found| !found.is_null()).await;
+    let (_, document) = cluster.admin.get("/openapi/v2").await;
+    let definitions = &document["definitions"];
+    let list = &definitions["org.example.v1.Shelf"];
+    let gvk = json!([{"group": "example.org", "version": "v1", "kind": "Shelf"}]);
+    assert_eq!(list["x-kubernetes-group-version-kind"], gvk);
+    assert_eq!(list["description"], "Shelf is a list of Book");
+    assert!(definitions.get("org.example.v1.BookList").is_none());
+    let list = &document["paths"]["/apis/example.org/v1/namespaces/{namespace}/books"]["get"];
+    assert_eq!(list["description"], "list objects of kind Book");
+    let schema = &list["responses"]["200"]["schema"];
+    assert_eq!(schema["$ref"], "#/definitions/org.example.v1.Shelf");
+}
+
+#[tokio::test]
 async fn fields_of_custom_objects_are_validated_as_it_is_asked() {
     let cluster = cluster(&memory()).await;
     let admin = &cluster.admin;
