@@ -30,6 +30,7 @@
 //! | [`unenforced`] | warnings about what is kept and has no effect here |
 //! | [`scale`] | what the subresource of that name shows and writes |
 //! | [`cells`], [`check`], [`fill`] | what strategies share: table cells, validation, defaults |
+//! | `go` | values as Go tells them, for upstream's messages |
 //! | `testing` | a registry in memory, and what kinds' tests share (feature `testing`) |
 //!
 //! A write is steps that somebody else takes, who admits between them. Not here: who may write, and
@@ -44,6 +45,7 @@ pub mod converter;
 pub mod custom_resource;
 pub mod encode;
 pub mod fill;
+mod go;
 pub mod json_path;
 pub mod kinds;
 pub mod lifecycle;

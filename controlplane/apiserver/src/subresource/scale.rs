@@ -8,7 +8,7 @@ use coracle_admission::Operation;
 use coracle_api::{
     meta,
     resource::Gvk,
-    status::{FieldErrors, Status},
+    status::{FieldErrors, Reason, Status},
 };
 use coracle_registry::{
     cells::{self, AGE, NAME, integer},
@@ -45,6 +45,7 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Reply, Status> {
         call.resource.shown(object)
     };
     let paths = paths(call);
+    fits(call, &paths, &object)?;
     if call.resource.strategy.scale_paths().is_some() && paths.wanted(&object).is_none() {
         let path = paths.spec_replicas.join(".");
         let what = format!("the spec replicas field \".{path}\" does not exist");
@@ -98,6 +99,7 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
     );
     let mut warnings = Vec::new();
     let change = |old: &Value| {
+        fits(call, &paths, old)?;
         if let Sent::Configuration(scale) = &sent {
             warnings.clone_from(&scale.warnings);
             return applied(call, &paths, &manager, old, scale);
@@ -116,6 +118,15 @@ pub(super) async fn write(call: &Call<'_>) -> Result<Reply, Status> {
         .await?;
     warnings.extend(written.warnings);
     Ok(Reply::value(&scale::of(&parse(&written.json)?, &paths)).with_warnings(warnings))
+}
+
+/// What a custom kind says it has there may be of any type.
+fn fits(call: &Call<'_>, paths: &ScalePaths, object: &Value) -> Result<(), Status> {
+    let is_custom = call.resource.strategy.scale_paths().is_some();
+    match paths.misfit(object).filter(|_| is_custom) {
+        Some(why) => Err(Status::new(500, Reason::Unknown, why)),
+        None => Ok(()),
+    }
 }
 
 /// A patch of what has no replicas says how many it shall have: zero would be somebody's decision.

@@ -209,6 +209,23 @@ async fn a_kind_is_scaled_by_its_paths() {
 }
 
 #[tokio::test]
+async fn what_is_no_number_has_no_scale() {
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    established(&cluster, definition(json!({"type": "string"}))).await;
+    let (code, made) = admin
+        .post(WIDGETS, widget("a", json!({"size": "three"})))
+        .await;
+    assert_eq!(code, 201, "{made}");
+    let path = format!("{WIDGETS}/a/scale");
+    let why = ".spec.size accessor error: three is of the type string, expected int64";
+    let written = admin.merge(&path, json!({"spec": {"replicas": 7}})).await;
+    for (code, answer) in [admin.get(&path).await, written] {
+        assert_eq!((code, &answer["message"]), (500, &json!(why)), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn the_objects_go_before_their_definition() {
     let cluster = cluster(&memory()).await;
     let admin = &cluster.admin;

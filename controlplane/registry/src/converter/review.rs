@@ -9,7 +9,7 @@ use coracle_api::status::{FieldErrors, quote};
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use crate::texts;
+use crate::{go, texts};
 
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "ConversionReview";
@@ -193,14 +193,14 @@ fn metadata(original: &Value, converted: &Value) -> Result<Map<String, Value>, W
             }
             Value::Object(given) => given,
             other => {
-                let of = go_type(other);
+                let of = go::type_name(other);
                 return Err(Wrong::Metadata(format!(
                     "invalid metadata.{member} of type {of} in converted object"
                 )));
             }
         };
         if let Some((key, value)) = given.iter().find(|(_, value)| !value.is_string()) {
-            let of = go_type(value);
+            let of = go::type_name(value);
             return Err(Wrong::Metadata(format!(
                 "metadata.{member}[{key}] must be a string, but is {of} in converted object"
             )));
@@ -222,18 +222,5 @@ pub(super) fn shown_kind(api_version: &str, kind: &str) -> String {
     match api_version.contains('/') {
         true => format!("{api_version}, Kind={kind}"),
         false => format!("/{api_version}, Kind={kind}"),
-    }
-}
-
-/// What Go calls the type of a decoded value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }

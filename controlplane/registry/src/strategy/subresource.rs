@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::go;
+
 /// A subresource of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subresource {
@@ -173,6 +175,40 @@ impl ScalePaths {
     pub fn present(&self, object: &Value) -> Option<i64> {
         number(object, &self.status_replicas)
     }
+
+    /// Why an object has no Scale, in upstream's words: something is of another type.
+    #[must_use]
+    pub fn misfit(&self, object: &Value) -> Option<String> {
+        let of_number = |path| misfit(object, path, "int64", Value::is_i64);
+        let selector = self.selector.as_ref();
+        let of_text = || misfit(object, selector?, "string", Value::is_string);
+        of_number(&self.spec_replicas)
+            .or_else(|| of_number(&self.status_replicas))
+            .or_else(of_text)
+    }
+}
+
+/// Source: `NestedInt64`, `NestedString` in
+/// `k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/helpers.go` at v1.37.
+fn misfit(
+    object: &Value,
+    path: &[String],
+    wanted: &str,
+    fits: fn(&Value) -> bool,
+) -> Option<String> {
+    let told = |path: &[String], value: &Value, wanted: &str| {
+        let (path, shown, name) = (path.join("."), go::shown(value), go::type_name(value));
+        format!(".{path} accessor error: {shown} is of the type {name}, expected {wanted}")
+    };
+    let mut value = object;
+    for (at, name) in path.iter().enumerate() {
+        value = match value {
+            Value::Null => return None,
+            Value::Object(map) => map.get(name)?,
+            other => return Some(told(&path[..=at], other, "map[string]interface{}")),
+        };
+    }
+    (!fits(value)).then(|| told(path, value, wanted))
 }
 
 fn number(object: &Value, path: &[String]) -> Option<i64> {
