@@ -123,6 +123,9 @@ impl Strategy for CustomResourceDefinition {
     fn validate_update(&self, new: &Value, old: &Value) -> FieldErrors {
         let mut errors = beside(|| definition::spec_errors(new));
         let is_established = conditions::is_true(old, "Established");
+        if is_established {
+            definition::conversion_update_errors(&mut errors, new, old);
+        }
         let established: &[&str] = &["spec.scope", "spec.names.kind"];
         let always = ["spec.group", "spec.names.plural"];
         for path in established.iter().filter(|_| is_established).chain(&always) {

@@ -76,6 +76,11 @@ pub(super) fn spec_errors(definition: &Value) -> FieldErrors {
     errors
 }
 
+/// What is wrong with a change of how versions are converted, once the kind is served.
+pub(super) fn conversion_update_errors(errors: &mut FieldErrors, new: &Value, old: &Value) {
+    conversion::check_update(errors, new, old);
+}
+
 /// What is wrong with `status.acceptedNames`.
 pub(super) fn accepted_names_errors(definition: &Value, errors: &mut FieldErrors) {
     let names = &definition["status"]["acceptedNames"];

@@ -130,6 +130,12 @@ fn definitions_are_checked() {
             json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"]}}),
             "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
         ),
+        (
+            "/spec/conversion",
+            json!({"strategy": "", "webhook": {"clientConfig": {"url": "https://a.example"}, "conversionReviewVersions": []}}),
+            "[spec.conversion.strategy: Required value, \
+             spec.conversion.webhookClientConfig: Forbidden: should not be set when strategy is not set to Webhook]",
+        ),
     ] {
         let found = create_errors(
             &CustomResourceDefinition,

@@ -318,3 +318,49 @@ fn a_version_without_objects_is_taken_back_through_the_status() {
         "{odd}"
     );
 }
+
+/// In base64, as `caBundle` is.
+const BUNDLE: &str = "\
+    LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJjRENDQVJXZ0F3SUJBZ0lVY284dEhDNWtpRkRTY1FCL3FJ\
+    Q2dPM3A5R0FZd0NnWUlLb1pJemowRUF3SXcKRERFS01BZ0dBMVVFQXd3QllUQWdGdzB5TmpFeE1qZ3hNak15TVRG\
+    YUdBOHlNVEkyTVRFd05ERXlNekl4TVZvdwpEREVLTUFnR0ExVUVBd3dCWVRCWk1CTUdCeXFHU000OUFnRUdDQ3FH\
+    U000OUF3RUhBMElBQkV0T1d6bGJJTllKCjRPRHN5RHV2UDIyT2trcVQ1bUlFdkFyRFVNbmJ4SHFITE5zTlRPM2Jm\
+    c0JLVDl4WnZZOVFzQ1V1SER5NUo2VGcKeW1ITVh4SkpoN1dqVXpCUk1CMEdBMVVkRGdRV0JCUjJtVFdQUHJWOUJZ\
+    NmRkZi9xZG43ZHMzUWRwREFmQmdOVgpIU01FR0RBV2dCUjJtVFdQUHJWOUJZNmRkZi9xZG43ZHMzUWRwREFQQmdO\
+    VkhSTUJBZjhFQlRBREFRSC9NQW9HCkNDcUdTTTQ5QkFNQ0Ewa0FNRVlDSVFDbHN0cHRVbjFsbE5veUZPeXhGMGtP\
+    Rjd5QzIzNFlrcHloZGxjR3FLVWwKeGdJaEFPWWI0dDIyNFRzamRjanFYeW1EdFlrNW1mQ0lTNk5rODNISWtFZER0\
+    WTU3Ci0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K";
+
+#[test]
+fn authorities_that_can_be_read_stay_readable_once_a_kind_is_served() {
+    let with_bundle = |bundle: &str| {
+        let webhook = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://a.example", "caBundle": bundle}}});
+        with(&definition(), "/spec/conversion", webhook)
+    };
+    let served = |bundle: &str| {
+        let mut object = created(&CustomResourceDefinition, with_bundle(bundle));
+        object["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
+        object
+    };
+    let new = |bundle: &str| created(&CustomResourceDefinition, with_bundle(bundle));
+    let refused = "spec.conversion.webhookClientConfig.caBundle: Invalid value: unable to load root certificates: \
+                   unable to parse bytes as PEM block";
+    // A placeholder that somebody fills in later.
+    let blank = "Cg==";
+    assert_eq!(
+        create_errors(&CustomResourceDefinition, with_bundle(blank)),
+        ""
+    );
+    for (old, changed, expect) in [
+        (served(BUNDLE), blank, refused),
+        (served(""), blank, refused),
+        (served(blank), blank, ""),
+        (served(blank), BUNDLE, ""),
+        (served(BUNDLE), "", ""),
+        (new(BUNDLE), blank, ""),
+    ] {
+        let found = update_errors(&CustomResourceDefinition, new(changed), &old);
+        assert_eq!(found, expect, "{changed}");
+    }
+}
