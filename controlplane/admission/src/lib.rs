@@ -92,6 +92,7 @@ pub use attributes::{Attributes, Operation, Request};
 pub use chain::{Chain, Turn};
 pub use config::{AdmissionConfig, AdmissionConfigError};
 pub use kinds::Kinds;
+pub use matching::ConditionMetrics;
 pub use metrics::AdmissionMetrics;
 pub use parts::Parts;
 pub use plugin::Plugin;

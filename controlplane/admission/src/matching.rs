@@ -17,6 +17,7 @@
 //! | [`review`] | the request as `AdmissionRequest` has it |
 //! | [`variables`] | what expressions see |
 //! | [`conditions`] | match conditions |
+//! | [`metrics`] | what is counted of them |
 //!
 //! What is written was validated when it was stored; what cannot be read all the same matches
 //! nothing or fails, as upstream has it.
@@ -28,6 +29,7 @@ pub mod conditions;
 pub mod criteria;
 pub mod exempt;
 pub mod forms;
+pub mod metrics;
 pub mod namespaces;
 pub mod place;
 pub mod review;
@@ -37,10 +39,11 @@ pub mod variables;
 #[cfg(test)]
 mod tests;
 
-pub use conditions::{MatchConditions, Verdict};
+pub use conditions::{Judged, MatchConditions, Verdict};
 pub use criteria::{Criteria, Invocation};
 pub use exempt::{Asked, asked, asked_of_policies};
 pub use forms::Forms;
+pub use metrics::{ConditionMetrics, Conditioned};
 pub use namespaces::Namespaces;
 pub use rules::{About, Rule};
 pub use variables::Seen;

@@ -8,9 +8,9 @@ use coracle_webhook::Webhooks;
 use ipnet::IpNet;
 
 use crate::{
-    config::AdmissionConfig, kinds::Kinds, metrics::AdmissionMetrics,
-    pod_security::metrics::PodSecurityMetrics, policy::metrics::PolicyMetrics,
-    webhooks::metrics::WebhookMetrics,
+    config::AdmissionConfig, kinds::Kinds, matching::metrics::ConditionMetrics,
+    metrics::AdmissionMetrics, pod_security::metrics::PodSecurityMetrics,
+    policy::metrics::PolicyMetrics, webhooks::metrics::WebhookMetrics,
 };
 
 /// What plugins need of the server.
@@ -38,8 +38,10 @@ pub struct Parts {
     pub metrics: PodSecurityMetrics,
     /// How long they take.
     pub admission_metrics: AdmissionMetrics,
-    /// What is counted of webhooks and match conditions.
+    /// What is counted of webhooks.
     pub webhook_metrics: WebhookMetrics,
+    /// What is counted of the match conditions of webhooks and policies.
+    pub condition_metrics: ConditionMetrics,
     /// What is counted of policies.
     pub policy_metrics: PolicyMetrics,
     /// Where clients reach this server: if that is loopback, nodes may be there, too.

@@ -43,7 +43,8 @@ pub(crate) struct Coming {
 
 /// The same of several, with one change of the catalog, and how it went with each.
 pub(crate) async fn serve_all(server: &State, kinds: Vec<Coming>) -> Vec<Result<(), Status>> {
-    let with_caller = |coming: Coming| {
+    let with_caller = |mut coming: Coming| {
+        coming.kind.rule_metrics = server.metrics.rules.clone();
         let conversion = coming.kind.conversion.as_ref();
         let caller = conversion
             .map(|one| converters::reach(&server.webhooks, &server.metrics.conversions, one));

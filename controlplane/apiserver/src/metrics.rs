@@ -7,15 +7,19 @@
 //! Source: `k8s.io/apiserver/pkg/endpoints/metrics/metrics.go`,
 //! `pkg/storage/etcd3/metrics/metrics.go` at v1.37. What admission counts it keeps itself.
 
+mod admission;
 mod backend;
 mod conversions;
 mod observation;
 pub(crate) mod page;
+mod rules;
 
 use std::sync::Arc;
 
-use coracle_admission::{AdmissionMetrics, PodSecurityMetrics, PolicyMetrics, WebhookMetrics};
-use coracle_registry::api_resource::Text;
+use coracle_admission::{
+    AdmissionMetrics, ConditionMetrics, PodSecurityMetrics, PolicyMetrics, WebhookMetrics,
+};
+use coracle_registry::{api_resource::Text, custom_resource::RuleMetrics};
 use coracle_store::Backend;
 use coracle_telemetry::metrics::{Counter, Gauge, Histogram, MetricsRegistry};
 use prometheus_client::{encoding::EncodeLabelSet, metrics::family::Family};
@@ -101,7 +105,9 @@ pub(crate) struct Metrics {
     /// The same.
     pub(crate) admission: AdmissionMetrics,
     pub(crate) webhooks: WebhookMetrics,
+    pub(crate) conditions: ConditionMetrics,
     pub(crate) policies: PolicyMetrics,
+    pub(crate) rules: RuleMetrics,
     pub(crate) conversions: ConversionMetrics,
 }
 
@@ -118,7 +124,9 @@ impl Metrics {
             pod_security: PodSecurityMetrics::default(),
             admission: AdmissionMetrics::default(),
             webhooks: WebhookMetrics::default(),
+            conditions: ConditionMetrics::default(),
             policies: PolicyMetrics::default(),
+            rules: RuleMetrics::default(),
             conversions: ConversionMetrics::default(),
         };
         let registry = &metrics.registry;
@@ -154,93 +162,14 @@ impl Metrics {
         );
         let help = "Store request latency in seconds for each operation; a txn is answered once it is durable";
         registry.register("etcd_request_duration_seconds", help, metrics.store.clone());
-        metrics.register_pod_security();
-        metrics.register_admission();
-        metrics.register_webhooks();
-        metrics.register_policies();
-        metrics.conversions.register(&metrics.registry);
+        admission::pod_security(registry, &metrics.pod_security);
+        admission::plugins(registry, &metrics.admission);
+        admission::webhooks(registry, &metrics.webhooks);
+        admission::conditions(registry, &metrics.conditions);
+        admission::policies(registry, &metrics.policies);
+        rules::register(registry, &metrics.rules);
+        metrics.conversions.register(registry);
         metrics
-    }
-
-    fn register_pod_security(&self) {
-        let (registry, kept) = (&self.registry, &self.pod_security);
-        let help =
-            "Number of policy evaluations that occurred, not counting ignored or exempt requests";
-        let name = "pod_security_evaluations";
-        registry.register(name, help, kept.evaluations.clone());
-        let help = "Number of exempt requests, not counting ignored or out of scope requests";
-        registry.register("pod_security_exemptions", help, kept.exemptions.clone());
-        let help = "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted \
-                    profile being used for evaluation";
-        registry.register("pod_security_errors", help, kept.errors.clone());
-    }
-
-    fn register_admission(&self) {
-        let (registry, kept) = (&self.registry, &self.admission);
-        let help = "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and \
-                    step type (validate or admit)";
-        let name = "apiserver_admission_step_admission_duration_seconds";
-        registry.register(name, help, kept.steps.clone());
-        let help = "Admission controller latency histogram in seconds, identified by name and broken out for each \
-                    operation and API resource and type (validate or admit)";
-        let name = "apiserver_admission_controller_admission_duration_seconds";
-        registry.register(name, help, kept.plugins.clone());
-        let kept = &kept.manifests;
-        let help = "Reads of static manifests of admission, by status and plugin";
-        let name = "apiserver_manifest_admission_config_controller_automatic_reloads";
-        registry.register(name, help, kept.reloads.clone());
-        let help = "When static manifests of admission were read last, by status and plugin";
-        let name = "apiserver_manifest_admission_config_controller_automatic_reload_last_timestamp_seconds";
-        registry.register(name, help, kept.last.clone());
-        let help = "Hash of the static manifests of admission that hold, by plugin";
-        let name = "apiserver_manifest_admission_config_controller_last_config_info";
-        registry.register(name, help, kept.info.clone());
-    }
-
-    fn register_webhooks(&self) {
-        let (registry, kept) = (&self.registry, &self.webhooks);
-        let name = "apiserver_admission_webhook_admission_duration_seconds";
-        let help = "Admission webhook latency histogram in seconds, identified by name and broken out for each operation \
-                    and type";
-        registry.register(name, help, kept.durations.clone());
-        let name = "apiserver_admission_webhook_request";
-        let help = "Admission webhook requests, by name, type and operation, by whether the request was rejected and by \
-                    HTTP status code";
-        registry.register(name, help, kept.requests.clone());
-        let name = "apiserver_admission_webhook_rejection_count";
-        let help =
-            "Admission webhook rejection count, by name, type, operation, kind of error and code";
-        registry.register(name, help, kept.rejections.clone());
-        let name = "apiserver_admission_webhook_fail_open_count";
-        let help = "Admission webhook fail open count, by name and type";
-        registry.register(name, help, kept.fail_open.clone());
-        let name = "apiserver_admission_match_condition_evaluation_errors";
-        let help =
-            "Match conditions that could not be evaluated, by what has them, type and operation";
-        registry.register(name, help, kept.condition_errors.clone());
-        let name = "apiserver_admission_match_condition_exclusions";
-        let help =
-            "Requests that match conditions have left out, by what has them, type and operation";
-        registry.register(name, help, kept.exclusions.clone());
-        let name = "apiserver_admission_match_condition_evaluation_seconds";
-        let help = "Evaluation time of match conditions, by what has them, type and operation";
-        registry.register(name, help, kept.condition_times.clone());
-    }
-
-    fn register_policies(&self) {
-        let (registry, kept) = (&self.registry, &self.policies);
-        let name = "apiserver_validating_admission_policy_check";
-        let help = "Validations of policies that refuse, warn or are put on record, by policy, binding and action";
-        registry.register(name, help, kept.validations.clone());
-        let name = "apiserver_validating_admission_policy_check_duration_seconds";
-        let help = "Latency of single validations, by policy, binding and enforcement action";
-        registry.register(name, help, kept.validation_times.clone());
-        let name = "apiserver_mutating_admission_policy_check";
-        let help = "Mutations of policies, by policy and binding";
-        registry.register(name, help, kept.mutations.clone());
-        let name = "apiserver_mutating_admission_policy_check_duration_seconds";
-        let help = "Latency of single mutations, by policy and binding";
-        registry.register(name, help, kept.mutation_times.clone());
     }
 
     /// The same store, with its times taken.

@@ -112,6 +112,7 @@ impl ApiServer {
             metrics: metrics.pod_security.clone(),
             admission_metrics: metrics.admission.clone(),
             webhook_metrics: metrics.webhooks.clone(),
+            condition_metrics: metrics.conditions.clone(),
             policy_metrics: metrics.policies.clone(),
             advertise: config.advertise.ip(),
         });

@@ -8,8 +8,8 @@
 //! waits for every kind: an owner whose dependents are not known yet would go without letting them
 //! go, and they after it.
 //!
-//! An owner whose kind nobody serves (its definition was made a moment ago, or is gone) is absent if
-//! its deletion was seen. Else its objects stay, as upstream, until the kind comes again.
+//! An owner whose kind nobody serves (its definition was made a moment ago, or is gone) is absent
+//! if its deletion was seen. Else its objects stay, as upstream, until the kind comes again.
 //!
 //! The graph is fed by the shared informers and, for all other kinds, by watches of metadata alone.
 //! It says where to look. Events are not collected: they expire.

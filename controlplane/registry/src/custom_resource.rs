@@ -18,7 +18,7 @@
 mod cell;
 mod embedded;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use coracle_api::{
     schema::{Schema, Structural},
@@ -27,6 +27,7 @@ use coracle_api::{
 use serde_json::Value;
 
 use self::cell::{cell, shown};
+pub use crate::rules::RuleMetrics;
 use crate::{
     api_resource::{ApiResource, Text},
     beside::beside,
@@ -36,7 +37,7 @@ use crate::{
     lifecycle::{self, Lifecycle},
     open_definitions::definition::Definition,
     resource::{self, Resource},
-    rules::Rules,
+    rules::LazyRules,
     storage_version::{StorageVersion, StoredVersions, Version},
     strategy::{ALL_METADATA, AnyStrategy, Column, ScalePaths, Strategy, Subresource},
     watch_cache::{ResourceCache, ResourceConfig, WatchCache, WatchCacheError},
@@ -56,6 +57,8 @@ pub struct CustomResource {
     pub conversion: Option<WebhookConversion>,
     /// What says so; `None` if new objects are held to none.
     pub definition: Option<Definition>,
+    /// Where it is counted how long its rules take.
+    pub rule_metrics: RuleMetrics,
 }
 
 /// A conversion webhook.
@@ -117,7 +120,7 @@ impl CustomResource {
         let mut indexed: Vec<Text> = fields.collect();
         indexed.sort_unstable();
         indexed.dedup();
-        let strategy = AnyStrategy::Custom(Arc::new(CustomResourceStrategy::new(storage)));
+        let strategy = self.strategy(storage);
         let read_as = StoredVersions {
             storage: stored,
             others: others.iter().map(|other| other.version(info)).collect(),
@@ -152,11 +155,11 @@ impl CustomResource {
             ..resource
         };
         let Some(converter) = self.converter(caller) else {
-            let resource = |version| CustomResourceVersion::resource(version, info, &stored, cache);
+            let resource = |version| self.resource(version, &stored, cache);
             return served.map(resource).map(managed).map(Arc::new).collect();
         };
         let as_itself =
-            |version: &CustomResourceVersion| version.resource(info, &version.version(info), cache);
+            |version: &CustomResourceVersion| self.resource(version, &version.version(info), cache);
         let as_stored: Arc<[Arc<Resource>]> =
             self.versions().map(as_itself).map(Arc::new).collect();
         let converted = |version: &CustomResourceVersion| {
@@ -177,6 +180,40 @@ impl CustomResource {
         let names = names.map(|one| one.version(&self.info).api_version);
         let (review, names) = (conversion.review, names.collect());
         Some(Arc::new(Converter::new(caller?, review, names)))
+    }
+
+    fn strategy(&self, version: &CustomResourceVersion) -> AnyStrategy {
+        let strategy = CustomResourceStrategy::new(version, &self.rule_metrics);
+        AnyStrategy::Custom(Arc::new(strategy))
+    }
+
+    fn resource(
+        &self,
+        version: &CustomResourceVersion,
+        stored: &Version,
+        cache: &Arc<ResourceCache>,
+    ) -> Resource {
+        let (info, own) = (version.info(&self.info), version.version(&self.info));
+        Resource {
+            strategy: self.strategy(version),
+            gvk: info.gvk(),
+            group_resource: info.group_resource(),
+            prefix: info.prefix(),
+            schema: Some(Schema::Structural(Arc::clone(&version.schema))),
+            selectable_fields: version.fields().collect(),
+            info: Arc::new(info),
+            cache: Arc::clone(cache),
+            view: None,
+            projected: None,
+            converted: None,
+            versions: None,
+            definition: None,
+            as_stored: Arc::default(),
+            stored_as: (own.api_version != stored.api_version).then(|| StorageVersion {
+                own,
+                stored: stored.clone(),
+            }),
+        }
     }
 
     fn versions(&self) -> impl Iterator<Item = &CustomResourceVersion> {
@@ -205,35 +242,6 @@ impl CustomResourceVersion {
             schema: Arc::clone(&self.schema),
         }
     }
-
-    fn resource(
-        &self,
-        kind: &ApiResource,
-        stored: &Version,
-        cache: &Arc<ResourceCache>,
-    ) -> Resource {
-        let (info, own) = (self.info(kind), self.version(kind));
-        Resource {
-            strategy: AnyStrategy::Custom(Arc::new(CustomResourceStrategy::new(self))),
-            gvk: info.gvk(),
-            group_resource: info.group_resource(),
-            prefix: info.prefix(),
-            schema: Some(Schema::Structural(Arc::clone(&self.schema))),
-            selectable_fields: self.fields().collect(),
-            info: Arc::new(info),
-            cache: Arc::clone(cache),
-            view: None,
-            projected: None,
-            converted: None,
-            versions: None,
-            definition: None,
-            as_stored: Arc::default(),
-            stored_as: (own.api_version != stored.api_version).then(|| StorageVersion {
-                own,
-                stored: stored.clone(),
-            }),
-        }
-    }
 }
 
 /// What is so wrong with an object that rules in CEL are not asked.
@@ -251,8 +259,7 @@ const MOST_AT_HAND: usize = 20_000;
 /// Defaults, validation and columns of a custom kind, by its structural schema.
 struct CustomResourceStrategy {
     schema: Arc<Structural>,
-    /// Compiled when they are first asked: many kinds are served that nobody writes.
-    rules: OnceLock<Option<Rules>>,
+    rules: LazyRules,
     has_status: bool,
     scale: Option<ScalePaths>,
     columns: Vec<Column>,
@@ -261,7 +268,7 @@ struct CustomResourceStrategy {
 }
 
 impl CustomResourceStrategy {
-    fn new(version: &CustomResourceVersion) -> Self {
+    fn new(version: &CustomResourceVersion, rule_metrics: &RuleMetrics) -> Self {
         let mut columns = vec![cells::NAME];
         let mut paths = Vec::new();
         for PrinterColumn { column, path } in &version.columns {
@@ -275,7 +282,7 @@ impl CustomResourceStrategy {
         let has_status = version.subresources.contains(&Subresource::Status);
         Self {
             schema: Arc::clone(&version.schema),
-            rules: OnceLock::new(),
+            rules: LazyRules::new(rule_metrics),
             has_status,
             scale: version.scale.clone(),
             columns,
@@ -296,20 +303,11 @@ impl CustomResourceStrategy {
         }
     }
 
-    fn rules(&self) -> Option<&Rules> {
-        let read = || Rules::read(&self.schema.published());
-        let rules = match self.rules.get() {
-            Some(rules) => rules,
-            None => beside(|| self.rules.get_or_init(read)),
-        };
-        rules.as_ref()
-    }
-
     /// With what is wrong with objects within, and what breaks rules in CEL, which are about
     /// objects of the right form alone.
     fn ruled(&self, mut errors: FieldErrors, new: &Value, old: Option<&Value>) -> FieldErrors {
         errors.extend(embedded::validate(&self.schema, new));
-        let Some(rules) = self.rules() else {
+        let Some(rules) = self.rules.get(&self.schema) else {
             return errors;
         };
         if errors.iter().any(|error| UNRULED.contains(&error.kind)) {

@@ -3,7 +3,10 @@
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go` and
 //! `.../plugin/cel/activation.go` at v1.37.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use coracle_cel::{
     admission::{Activation, Budget, Compiler, Expression, Names, Sort},
@@ -42,13 +45,21 @@ pub enum Verdict {
     Matches,
     /// This one does not hold, whatever the others do.
     Excluded(String),
-    /// None is false, and of some it cannot be told. What is to follow is the failure policy's.
-    Failed {
-        /// Of all of them.
-        why: String,
-        /// How many expressions have failed; 0 if it was the budget.
-        errors: usize,
-    },
+    /// None is false, and of some it cannot be told, for all that these say. What is to follow is
+    /// the failure policy's.
+    Failed(String),
+}
+
+/// The same for who counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Whether one does not hold.
+    pub is_excluded: bool,
+    /// How many expressions have failed, up to the first that does not hold; 0 if it was the
+    /// budget.
+    pub errors: usize,
+    /// How long it took.
+    pub took: Duration,
 }
 
 impl MatchConditions {
@@ -75,11 +86,19 @@ impl MatchConditions {
     /// Evaluates them with the values of [`Inputs`](coracle_cel::admission::Inputs): one that is
     /// false decides, before any that fails.
     #[must_use]
-    pub fn judge<'v>(&'v self, values: &'v [CelValue<'v>]) -> Verdict {
-        self.weight.place(|| self.judged(values))
+    pub fn judge<'v>(&'v self, values: &'v [CelValue<'v>]) -> (Verdict, Judged) {
+        let begun = Instant::now();
+        let (verdict, errors) = self.weight.place(|| self.judged(values));
+        let judged = Judged {
+            is_excluded: matches!(verdict, Verdict::Excluded(_)),
+            errors,
+            took: begun.elapsed(),
+        };
+        (verdict, judged)
     }
 
-    fn judged<'v>(&'v self, values: &'v [CelValue<'v>]) -> Verdict {
+    /// With the number of errors.
+    fn judged<'v>(&'v self, values: &'v [CelValue<'v>]) -> (Verdict, usize) {
         let activation = Activation::new(values, &[]);
         let mut left = Budget::MATCH_CONDITIONS;
         let mut errors = Vec::new();
@@ -88,18 +107,19 @@ impl MatchConditions {
             match activation.evaluate(&condition.expression, &mut left) {
                 Ok(Ok(CelValue::Bool(true))) => {}
                 Ok(Ok(_)) => {
-                    excluded.get_or_insert_with(|| condition.name.clone());
+                    excluded.get_or_insert_with(|| (condition.name.clone(), errors.len()));
                 }
                 Ok(Err(why)) => errors.push(why),
-                Err(over) => {
-                    return Verdict::Failed {
-                        why: over.to_string(),
-                        errors: 0,
-                    };
-                }
+                Err(over) => return (Verdict::Failed(over.to_string()), 0),
             }
         }
+        if let Some((name, errors)) = excluded {
+            return (Verdict::Excluded(name), errors);
+        }
         let count = errors.len();
+        if count == 0 {
+            return (Verdict::Matches, 0);
+        }
         // What several say alike is told once.
         let mut told = HashSet::new();
         errors.retain(|error| told.insert(error.clone()));
@@ -107,10 +127,6 @@ impl MatchConditions {
             [one] => one.clone(),
             several => format!("[{}]", several.join(", ")),
         };
-        match excluded {
-            Some(name) => Verdict::Excluded(name),
-            None if count == 0 => Verdict::Matches,
-            None => Verdict::Failed { why, errors: count },
-        }
+        (Verdict::Failed(why), count)
     }
 }

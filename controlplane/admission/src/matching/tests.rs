@@ -64,7 +64,7 @@ fn rules_match_what_they_name() {
 }
 
 /// What comes of these expressions over an object, none of which asks for anything else.
-fn judge(texts: &[&str]) -> Verdict {
+fn judge(texts: &[&str]) -> (Verdict, usize) {
     let conditions: Vec<_> = texts
         .iter()
         .enumerate()
@@ -82,31 +82,41 @@ fn judge(texts: &[&str]) -> Verdict {
         params: null(),
         authorizer: None,
     };
-    conditions.judge(&inputs.values())
+    let (verdict, judged) = conditions.judge(&inputs.values());
+    assert_eq!(
+        judged.is_excluded,
+        matches!(verdict, Verdict::Excluded(_)),
+        "{verdict:?}"
+    );
+    (verdict, judged.errors)
 }
 
 #[test]
 fn one_condition_that_is_false_decides() {
-    assert_eq!(judge(&[]), Verdict::Matches);
-    assert_eq!(judge(&["true", "object.a == 1"]), Verdict::Matches);
-    let excluded = |name: &str| Verdict::Excluded(name.to_owned());
-    assert_eq!(judge(&["true", "false", "object.a == 2"]), excluded("c1"));
-    assert_eq!(judge(&["object.b == 1", "false"]), excluded("c1"));
+    assert_eq!(judge(&[]), (Verdict::Matches, 0));
+    assert_eq!(judge(&["true", "object.a == 1"]), (Verdict::Matches, 0));
+    let excluded = |name: &str, errors| (Verdict::Excluded(name.to_owned()), errors);
+    assert_eq!(
+        judge(&["true", "false", "object.a == 2"]),
+        excluded("c1", 0)
+    );
+    // What fails before it is counted, and not what comes after it.
+    assert_eq!(
+        judge(&["object.b == 1", "false", "object.b == 1"]),
+        excluded("c1", 1)
+    );
 }
 
 #[test]
 fn conditions_that_fail_are_told_together() {
-    let failed = |why: &str, errors| Verdict::Failed {
-        why: why.to_owned(),
-        errors,
-    };
+    let failed = |why: &str, errors| (Verdict::Failed(why.to_owned()), errors);
     let one = "expression 'object.b == 1' resulted in error: no such key: b";
     assert_eq!(judge(&["true", "object.b == 1"]), failed(one, 1));
     let other = "expression 'object.c == 1' resulted in error: no such key: c";
     let both = format!("[{one}, {other}]");
     assert_eq!(judge(&["object.b == 1", "object.c == 1"]), failed(&both, 2));
     assert_eq!(judge(&["object.b == 1", "object.b == 1"]), failed(one, 2));
-    let Verdict::Failed { why, .. } = judge(&["nothing"]) else {
+    let (Verdict::Failed(why), _) = judge(&["nothing"]) else {
         panic!("it compiles");
     };
     let begins = "compilation error: compilation failed: ERROR: <input>:1:1: undeclared reference";
@@ -116,14 +126,14 @@ fn conditions_that_fail_are_told_together() {
 #[test]
 fn conditions_have_one_budget() {
     let dear = "object.long.all(x, object.long.all(y, x == y))";
-    let Verdict::Failed { why, errors } = judge(&[dear]) else {
+    let (Verdict::Failed(why), errors) = judge(&[dear]) else {
         panic!("it is cheap");
     };
     assert_eq!(errors, 1);
     assert!(why.contains("actual cost limit exceeded"), "{why}");
     let dear = vec![Cow::Borrowed(dear); 3];
     let dear: Vec<&str> = dear.iter().map(|text| &**text).collect();
-    let Verdict::Failed { why, errors } = judge(&dear) else {
+    let (Verdict::Failed(why), errors) = judge(&dear) else {
         panic!("they are cheap");
     };
     assert_eq!(

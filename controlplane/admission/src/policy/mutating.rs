@@ -28,7 +28,7 @@ use crate::{
     attributes::{Attributes, Operation},
     kinds::Kinds,
     matching::{
-        Forms, Invocation, Namespaces, Verdict, asked_of_policies,
+        ConditionMetrics, Conditioned, Forms, Invocation, Namespaces, Verdict, asked_of_policies,
         forms::{hide_identity, keep_managers},
         place::namespace_of,
     },
@@ -52,6 +52,7 @@ struct Inner {
     namespaces: Namespaces,
     authorizer: Arc<UnionAuthorizer>,
     metrics: PolicyMetrics,
+    conditions: ConditionMetrics,
 }
 
 /// One policy with one binding and one parameter.
@@ -78,6 +79,7 @@ impl MutatingAdmissionPolicy {
                 namespaces: Namespaces::new(parts),
                 authorizer: Arc::clone(&parts.authorizer),
                 metrics: parts.policy_metrics.clone(),
+                conditions: parts.condition_metrics.clone(),
             })
         }))
     }
@@ -205,10 +207,13 @@ impl Inner {
             hide_identity(attributes, &mut view.object);
             let values = view.values(attributes, &self.authorizer, &params);
             let values = values.map_err(Status::internal)?;
-            match mutator.conditions.judge(&values.all) {
+            let (verdict, judged) = mutator.conditions.judge(&values.all);
+            let of = Conditioned::policy(&hook.name, attributes.operation);
+            self.conditions.judged(&of, judged);
+            match verdict {
                 Verdict::Matches => {}
                 Verdict::Excluded(_) => return Ok(()),
-                Verdict::Failed { why, .. } => {
+                Verdict::Failed(why) => {
                     failures.extend(hook.failed(binding, &why));
                     return Ok(());
                 }

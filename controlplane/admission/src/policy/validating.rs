@@ -22,7 +22,10 @@ use super::{
 use crate::{
     attributes::{Attributes, Operation},
     kinds::Kinds,
-    matching::{Forms, Invocation, Namespaces, asked_of_policies, place::namespace_of},
+    matching::{
+        ConditionMetrics, Conditioned, Forms, Invocation, Namespaces, asked_of_policies,
+        place::namespace_of,
+    },
     parts::Parts,
     plugin::Plugin,
 };
@@ -49,6 +52,7 @@ struct Inner {
     namespaces: Namespaces,
     authorizer: Arc<UnionAuthorizer>,
     metrics: PolicyMetrics,
+    conditions: ConditionMetrics,
 }
 
 /// Why a write is refused, and by whom.
@@ -77,6 +81,7 @@ impl ValidatingAdmissionPolicy {
                 namespaces: Namespaces::new(parts),
                 authorizer: Arc::clone(&parts.authorizer),
                 metrics: parts.policy_metrics.clone(),
+                conditions: parts.condition_metrics.clone(),
             })
         }))
     }
@@ -197,14 +202,19 @@ impl Inner {
         let mut all = Vec::with_capacity(params.len());
         for one in params {
             let one = one.read();
-            all.push(match view.values(attributes, &self.authorizer, &one) {
+            let validated = match view.values(attributes, &self.authorizer, &one) {
                 Ok(values) => {
                     let validator = &hook.evaluator;
                     let validate = || validator.validate(&values, Budget::POLICY);
                     validator.weight.place(validate)
                 }
                 Err(why) => hook.evaluator.unseen(why),
-            });
+            };
+            if let Some(judged) = validated.judged {
+                let of = Conditioned::policy(&hook.name, attributes.operation);
+                self.conditions.judged(&of, judged);
+            }
+            all.push(validated);
             // One evaluation may take long: others go on between two.
             tokio::task::yield_now().await;
         }

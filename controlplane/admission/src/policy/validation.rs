@@ -20,7 +20,7 @@ use coracle_registry::{
 use serde_json::Value;
 
 use super::view::Values;
-use crate::matching::{MatchConditions, Verdict};
+use crate::matching::{Judged, MatchConditions, Verdict};
 
 /// The longest message that an expression makes, in bytes.
 const LONGEST_MESSAGE: usize = 5 * 1024;
@@ -93,6 +93,8 @@ pub(super) struct Validated {
     /// How long each has taken.
     pub(super) times: Vec<Duration>,
     pub(super) annotations: Vec<Recorded>,
+    /// What its match conditions have come to, if it has some.
+    pub(super) judged: Option<Judged>,
 }
 
 impl Validator {
@@ -139,14 +141,23 @@ impl Validator {
 
     /// What it says of a write that looks like this.
     pub(super) fn validate<'v>(&'v self, values: &'v Values<'v>, budget: Budget) -> Validated {
-        if !self.conditions.is_empty() {
-            match self.conditions.judge(&values.all) {
-                Verdict::Matches => {}
-                Verdict::Excluded(_) => return Validated::default(),
-                Verdict::Failed { .. } if !self.is_strict => return Validated::default(),
-                Verdict::Failed { why, .. } => return self.failed(why),
-            }
+        if self.conditions.is_empty() {
+            return self.evaluated(values, budget);
         }
+        let (verdict, judged) = self.conditions.judge(&values.all);
+        let validated = match verdict {
+            Verdict::Matches => self.evaluated(values, budget),
+            Verdict::Excluded(_) => Validated::default(),
+            Verdict::Failed(_) if !self.is_strict => Validated::default(),
+            Verdict::Failed(why) => self.failed(why),
+        };
+        Validated {
+            judged: Some(judged),
+            ..validated
+        }
+    }
+
+    fn evaluated<'v>(&'v self, values: &'v Values<'v>, budget: Budget) -> Validated {
         let mut left = budget;
         let activation = Activation::new(&values.all, &self.variables);
         let mut found = Vec::with_capacity(self.validations.len());
@@ -166,6 +177,7 @@ impl Validator {
                 decisions,
                 times,
                 annotations,
+                judged: None,
             },
             Err(over) => self.failed(over),
         }
@@ -191,7 +203,7 @@ impl Validator {
         Validated {
             decisions: vec![self.on_error(why)],
             times: vec![Duration::ZERO],
-            annotations: Vec::new(),
+            ..Validated::default()
         }
     }
 

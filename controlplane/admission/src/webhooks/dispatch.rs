@@ -13,14 +13,15 @@ use super::{
     hook::Hook,
     index::{All, Hooks},
     kind::Kind,
-    metrics::{Conditioned, Outcome, WebhookMetrics},
+    metrics::{Outcome, WebhookMetrics},
     review::Shown,
 };
 use crate::{
     attributes::{Attributes, Operation},
     kinds::Kinds,
     matching::{
-        self, Forms, Invocation, Namespaces, Seen, Verdict, forms::hide_identity, review::request,
+        self, ConditionMetrics, Conditioned, Forms, Invocation, Judged, Namespaces, Seen, Verdict,
+        forms::hide_identity, review::request,
     },
     parts::Parts,
 };
@@ -34,6 +35,7 @@ pub(super) struct Dispatcher {
     namespaces: Namespaces,
     authorizer: Arc<UnionAuthorizer>,
     metrics: WebhookMetrics,
+    conditions: ConditionMetrics,
 }
 
 /// A write as a webhook that is called for it sees it.
@@ -70,6 +72,7 @@ impl Dispatcher {
             namespaces: Namespaces::new(parts),
             authorizer: Arc::clone(&parts.authorizer),
             metrics: parts.webhook_metrics.clone(),
+            conditions: parts.condition_metrics.clone(),
         }
     }
 
@@ -144,7 +147,6 @@ impl Dispatcher {
         attributes: &Attributes<'_>,
         call: &Call<'_>,
     ) -> Result<bool, Status> {
-        let begun = Instant::now();
         let seen = Seen {
             object: &call.object,
             old: &call.old,
@@ -153,34 +155,22 @@ impl Dispatcher {
             request: &call.request,
             params: &Value::Null,
         };
-        let verdict = match seen.inputs(attributes, &self.authorizer) {
+        let (verdict, judged) = match seen.inputs(attributes, &self.authorizer) {
             Ok(inputs) => hook.conditions.judge(&inputs.values()),
-            Err(error) => Verdict::Failed {
-                why: error.to_string(),
-                errors: 0,
-            },
+            Err(error) => (Verdict::Failed(error.to_string()), Judged::default()),
         };
-        let labels = Conditioned {
-            name: hook.name.clone(),
-            kind: "webhook",
-            r#type: match self.kind {
-                Kind::Mutating => "admit",
-                // As upstream; calls are counted under another name.
-                Kind::Validating => "validate",
-            },
-            operation: attributes.operation.as_str(),
+        let r#type = match self.kind {
+            Kind::Mutating => "admit",
+            // As upstream; calls are counted under another name.
+            Kind::Validating => "validate",
         };
-        let counts = match &verdict {
-            Verdict::Matches => (false, 0),
-            Verdict::Excluded(_) => (true, 0),
-            Verdict::Failed { errors, .. } => (false, *errors),
-        };
-        self.metrics.judged(&labels, begun.elapsed(), counts);
+        let of = Conditioned::webhook(&hook.name, r#type, attributes.operation);
+        self.conditions.judged(&of, judged);
         match verdict {
             Verdict::Matches => Ok(true),
             Verdict::Excluded(_) => Ok(false),
-            Verdict::Failed { .. } if hook.ignores_failures => Ok(false),
-            Verdict::Failed { why, .. } => Err(attributes.forbidden(why)),
+            Verdict::Failed(_) if hook.ignores_failures => Ok(false),
+            Verdict::Failed(why) => Err(attributes.forbidden(why)),
         }
     }
 

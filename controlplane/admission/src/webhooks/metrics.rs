@@ -13,7 +13,6 @@ use super::kind::Kind;
 use crate::attributes::Operation;
 
 const WEBHOOK_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-const CONDITION_BUCKETS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 /// What a webhook may say is its own; labels are not.
 const LARGEST_CODE: u16 = 600;
 
@@ -31,12 +30,6 @@ pub struct WebhookMetrics {
     pub rejections: Family<Rejected, Gauge>,
     /// `apiserver_admission_webhook_fail_open_count`
     pub fail_open: Family<FailedOpen, Gauge>,
-    /// `apiserver_admission_match_condition_evaluation_errors_total`
-    pub condition_errors: Family<Conditioned, Counter>,
-    /// `apiserver_admission_match_condition_exclusions_total`
-    pub exclusions: Family<Conditioned, Counter>,
-    /// `apiserver_admission_match_condition_evaluation_seconds`
-    pub condition_times: Times<Conditioned>,
 }
 
 impl Default for WebhookMetrics {
@@ -46,9 +39,6 @@ impl Default for WebhookMetrics {
             requests: Family::default(),
             rejections: Family::default(),
             fail_open: Family::default(),
-            condition_errors: Family::default(),
-            exclusions: Family::default(),
-            condition_times: Family::new_with_constructor(|| Histogram::new(CONDITION_BUCKETS)),
         }
     }
 }
@@ -87,19 +77,6 @@ pub struct Rejected {
 pub struct FailedOpen {
     name: String,
     r#type: &'static str,
-}
-
-/// Labels.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Conditioned {
-    /// Of the webhook or the policy.
-    pub name: String,
-    /// `webhook` or `policy`.
-    pub kind: &'static str,
-    /// `admit` or `validate`.
-    pub r#type: &'static str,
-    /// `CREATE` and so on.
-    pub operation: &'static str,
 }
 
 /// What a call has come to, for who counts.
@@ -168,19 +145,5 @@ impl WebhookMetrics {
             r#type: kind.label(),
         };
         self.fail_open.get_or_create(&labels).inc();
-    }
-
-    /// Counts what match conditions have come to: whether they leave a request out, and how many
-    /// of them cannot be evaluated.
-    pub fn judged(&self, labels: &Conditioned, took: Duration, (excluded, errors): (bool, usize)) {
-        if excluded {
-            self.exclusions.get_or_create(labels).inc();
-        }
-        if errors > 0 {
-            let counter = self.condition_errors.get_or_create(labels);
-            counter.inc_by(errors as u64);
-        }
-        let times = self.condition_times.get_or_create(labels);
-        times.observe(took.as_secs_f64());
     }
 }

@@ -12,7 +12,7 @@ use coracle_api::schema::Structural;
 use coracle_auth::user::UserInfo;
 use coracle_registry::{
     api_resource::ApiResource,
-    custom_resource::{CustomResource, CustomResourceVersion, PrinterColumn},
+    custom_resource::{CustomResource, CustomResourceVersion, PrinterColumn, RuleMetrics},
     json_path::JsonPath,
     strategy::{Column, Subresource},
 };
@@ -37,6 +37,7 @@ fn widgets(more: Value) -> CustomResource {
         others: Vec::new(),
         conversion: None,
         definition: None,
+        rule_metrics: RuleMetrics::default(),
     }
 }
 

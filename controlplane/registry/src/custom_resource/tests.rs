@@ -23,7 +23,7 @@ fn widgets(subresources: Vec<Subresource>, columns: Vec<PrinterColumn>) -> Custo
     let spec = json!({"type": "object", "properties": {"size": {"type": "integer", "default": 1}}});
     let schema =
         json!({"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}});
-    CustomResourceStrategy::new(&CustomResourceVersion {
+    let version = CustomResourceVersion {
         name: "v1".into(),
         served: true,
         deprecated: "".into(),
@@ -32,7 +32,8 @@ fn widgets(subresources: Vec<Subresource>, columns: Vec<PrinterColumn>) -> Custo
         schema: Structural::read(&schema).unwrap(),
         columns,
         selectable_fields: Vec::new(),
-    })
+    };
+    CustomResourceStrategy::new(&version, &RuleMetrics::default())
 }
 
 #[test]
@@ -109,10 +110,11 @@ fn told_of(within: &Value) -> Vec<String> {
         "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {
         "one": within_it, "list": {"type": "array", "items": within_it}}});
-    let strategy = CustomResourceStrategy::new(&CustomResourceVersion {
+    let version = CustomResourceVersion {
         schema: Structural::read(&schema).unwrap(),
         ..version_of_nothing()
-    });
+    };
+    let strategy = CustomResourceStrategy::new(&version, &RuleMetrics::default());
     let object = json!({"metadata": {}, "one": within});
     let errors = strategy.validate(&object);
     // As in an update, whatever was there before.

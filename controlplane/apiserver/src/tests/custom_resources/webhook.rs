@@ -138,6 +138,7 @@ fn ends(storage: CustomResourceVersion, other: CustomResourceVersion) -> CustomR
             review: ReviewVersion::V1,
         }),
         definition: None,
+        rule_metrics: RuleMetrics::default(),
     }
 }
 

@@ -111,3 +111,22 @@ async fn definitions_are_refused_for_rules_that_mean_nothing() {
     let why = "compilation failed: ERROR: <input>:1:5: undefined field 'sise'\n | self.sise < 10\n | ....^";
     assert!(message.ends_with(why), "{message}");
 }
+
+#[tokio::test]
+async fn how_long_rules_take_is_counted() {
+    let cluster = cluster(&memory()).await;
+    let admin = &cluster.admin;
+    established(&cluster, ruled()).await;
+    let (code, made) = admin.post(WIDGETS, widget("w", json!({"size": 3}))).await;
+    assert_eq!(code, 201, "{made}");
+    let path = format!("{WIDGETS}/w");
+    let (code, _) = admin.merge(&path, json!({"spec": {"size": 4}})).await;
+    assert_eq!(code, 200);
+    let text = cluster.server.metrics().text();
+    for line in [
+        "apiserver_cel_compilation_duration_seconds_count 1",
+        "apiserver_cel_evaluation_duration_seconds_count 2",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no {line}\n{text}");
+    }
+}

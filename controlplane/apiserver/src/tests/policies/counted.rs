@@ -66,3 +66,41 @@ async fn what_policies_do_is_counted() {
         "{lines:#?}"
     );
 }
+
+#[tokio::test]
+async fn match_conditions_of_policies_are_counted() {
+    let Cluster {
+        server,
+        admin,
+        keeping: _keeping,
+    } = cluster().await;
+    let conditions = json!([
+        {"name": "readable", "expression": "object.data.a != 'bad' || object.none"},
+        {"name": "wanted", "expression": "object.data.a != 'out'"}]);
+    let spec = json!({"failurePolicy": "Ignore", "matchConditions": conditions,
+        "validations": [{"expression": "object.data.a != 'no'"}]});
+    validating(&admin, "configmaps", spec, json!({})).await;
+    let mutations = [apply("Object{data: {'b': 'c'}}")];
+    let spec =
+        json!({"failurePolicy": "Ignore", "matchConditions": conditions, "mutations": mutations});
+    mutating(&admin, "m", "configmaps", spec, json!({})).await;
+    refused(&admin, CONFIGMAPS, &configmap("no", json!({"a": "no"}))).await;
+    let changed = |answer: &Answer| answer.body["data"]["b"] == "c";
+    let probe = configmap("probe", json!({"a": "yes"}));
+    until(&admin, CONFIGMAPS, &probe, changed).await;
+    for name in ["bad", "out"] {
+        made(&admin, CONFIGMAPS, configmap(name, json!({"a": name}))).await;
+    }
+    let text = server.metrics().text();
+    for name in ["p", "m"] {
+        for counted in ["evaluation_errors_total", "exclusions_total"] {
+            let labels =
+                format!(r#"{{name="{name}",kind="policy",type="validate",operation="CREATE"}}"#);
+            let line = format!("apiserver_admission_match_condition_{counted}{labels} 1");
+            assert!(text.lines().any(|found| found == line), "no {line}\n{text}");
+            let times =
+                format!("apiserver_admission_match_condition_evaluation_seconds_count{labels} ");
+            assert!(text.lines().any(|found| found.starts_with(&times)));
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use coracle_api::schema::Structural;
 use coracle_registry::{
     api_resource::ApiResource,
-    custom_resource::{CustomResource, CustomResourceVersion},
+    custom_resource::{CustomResource, CustomResourceVersion, RuleMetrics},
 };
 use serde_json::{Value, json};
 
@@ -22,6 +22,7 @@ pub(super) async fn serve(
         others: vec![version(other)],
         conversion: None,
         definition: None,
+        rule_metrics: RuleMetrics::default(),
     };
     server.serve_custom_resource(kind).await.unwrap();
 }

@@ -10,7 +10,9 @@ use super::conditions;
 use crate::{
     api_resource::{ApiResource, Text},
     converter::ReviewVersion,
-    custom_resource::{CustomResource, CustomResourceVersion, PrinterColumn, WebhookConversion},
+    custom_resource::{
+        CustomResource, CustomResourceVersion, PrinterColumn, RuleMetrics, WebhookConversion,
+    },
     json_path::JsonPath,
     open_definitions::definition::Definition,
     strategy::{Column, ScalePaths, Scope, Subresource},
@@ -72,6 +74,7 @@ pub fn kind(definition: &Value) -> Result<Option<CustomResource>, ReadStructural
         definition: Some(Definition::of(definition)),
         storage,
         others,
+        rule_metrics: RuleMetrics::default(),
     }))
 }
 
