@@ -7,7 +7,7 @@
 //! | `validate` | values against it, and updates against what was before |
 //! | `list_type` | lists of type `set` and `map`: nothing is there twice |
 //! | `embedded` | objects within objects say what they are |
-//! | `format`, `pattern` | texts: formats, regular expressions as Go reads them |
+//! | `format`, [`pattern`] | texts: formats, regular expressions as Go reads them |
 //! | [`rules`] | what a schema may say |
 //! | [`violation`] | what is wrong, in upstream's words |
 //!
@@ -19,7 +19,7 @@
 mod embedded;
 mod format;
 mod list_type;
-mod pattern;
+pub mod pattern;
 pub mod rules;
 mod schema;
 mod validate;

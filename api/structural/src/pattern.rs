@@ -1,8 +1,9 @@
 //! `pattern`: regular expressions as Go reads them, run by an engine of linear time.
 //!
 //! The two agree but for a few signs: Go's classes are ASCII, a brace that repeats nothing is
-//! itself, a bracket in a class is a letter, and there is no algebra of classes. Compiled when they
-//! are first asked: most patterns of most definitions never are.
+//! itself, a bracket in a class is a letter, there is no algebra of classes, fewer flags, and
+//! nothing is repeated twice. Compiled when they are first asked: most patterns of most definitions
+//! never are.
 //!
 //! Source: <https://pkg.go.dev/regexp/syntax>.
 
@@ -77,7 +78,7 @@ impl Room {
 /// # Errors
 /// What is wrong with it, about as Go says it.
 fn compile(pattern: &str) -> Result<(Regex, usize), String> {
-    let translated = Translation::of(pattern)?;
+    let translated = translate(pattern)?;
     let mut builder = RegexBuilder::new(&translated);
     for size in SIZES {
         match builder.size_limit(size).build() {
@@ -87,6 +88,14 @@ fn compile(pattern: &str) -> Result<(Regex, usize), String> {
         }
     }
     Err(format!("error parsing regexp: `{pattern}`"))
+}
+
+/// A pattern of Go's in the terms of the `regex` crate, which may still refuse it.
+///
+/// # Errors
+/// What is wrong with it, about as Go says it.
+pub fn translate(pattern: &str) -> Result<String, String> {
+    Translation::of(pattern)
 }
 
 /// A pattern of Go's on its way into the engine's terms.
@@ -101,17 +110,55 @@ impl Translation<'_> {
             rest: pattern.chars().peekable(),
             out: String::with_capacity(pattern.len()),
         };
+        let mut is_repeated = false;
         while let Some(letter) = own.rest.next() {
+            let was_repeated = std::mem::take(&mut is_repeated);
             match letter {
                 '\\' => own.escape()?,
                 '[' => own.class()?,
-                '{' => own.repetition()?,
+                '(' => own.group()?,
+                '{' => is_repeated = own.repetition()?,
                 '}' => own.out.push_str("\\}"),
                 ']' => own.out.push_str("\\]"),
-                letter => own.out.push(letter),
+                letter => {
+                    is_repeated = matches!(letter, '*' | '+' | '?');
+                    own.out.push(letter);
+                }
+            }
+            if is_repeated && was_repeated {
+                let nested = "error parsing regexp: invalid nested repetition operator: ";
+                return Err(format!("{nested}`{pattern}`"));
+            }
+            if is_repeated && own.rest.next_if_eq(&'?').is_some() {
+                own.out.push('?');
             }
         }
         Ok(own.out)
+    }
+
+    /// After a parenthesis: a name or flags may follow.
+    fn group(&mut self) -> Result<(), String> {
+        self.out.push('(');
+        if self.rest.next_if_eq(&'?').is_none() {
+            return Ok(());
+        }
+        self.out.push('?');
+        if matches!(self.rest.peek(), Some('P' | '<')) {
+            // The sign is no repetition, and the engine reads what follows.
+            return Ok(());
+        }
+        for letter in self.rest.by_ref() {
+            self.out.push(letter);
+            match letter {
+                'i' | 'm' | 's' | 'U' | '-' => {}
+                ':' | ')' => break,
+                _ => {
+                    let wrong = "error parsing regexp: invalid or unsupported Perl syntax: ";
+                    return Err(format!("{wrong}`(?{letter}`"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// After a backslash, outside of a class.
@@ -290,17 +337,20 @@ impl Translation<'_> {
         }
     }
 
-    /// After a brace: numbers of times, or a letter as others.
-    fn repetition(&mut self) -> Result<(), String> {
+    /// After a brace: numbers of times, or a letter as others. Whether it is the former.
+    fn repetition(&mut self) -> Result<bool, String> {
         // No longer than any that there may be: a pattern of braces is read once.
         let near: String = self.rest.clone().take(LONGEST).collect();
         let closing = near.find('}');
         let ahead = near[..closing.unwrap_or(near.len())].to_owned();
         let (least, most) = ahead.split_once(',').unwrap_or((&ahead, ""));
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let is_number = |text: &str| {
+            let leads = text.len() > 1 && text.starts_with('0');
+            !text.is_empty() && !leads && text.bytes().all(|b| b.is_ascii_digit())
+        };
         if closing.is_none() || !is_number(least) || !(most.is_empty() || is_number(most)) {
             self.out.push_str("\\{");
-            return Ok(());
+            return Ok(false);
         }
         let is_too_often = |text: &str| text.parse::<u32>().is_ok_and(|times| times > MOST_TIMES);
         if is_too_often(least) || is_too_often(most) {
@@ -312,7 +362,7 @@ impl Translation<'_> {
         for _ in 0..=ahead.chars().count() {
             self.rest.next();
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -335,6 +385,10 @@ mod tests {
             ("^[^]]$", "a", "]"),
             ("^[[:alpha:]]+$", "abc", "1"),
             (r"^a{2,3}$", "aaa", "a"),
+            (r"^a{02}$", "a{02}", "aa"),
+            (r"^a{2}?b+?$", "aab", "ab"),
+            (r"^(?i:a)(?P<n>b)(?<m>c)$", "Abc", "AB"),
+            (r"^(?s-i).$", "\n", ""),
             ("^{name}$", "{name}", "name"),
             ("^a{,2}$", "a{,2}", "aa"),
             (r"^\Qa.b\E$", "a.b", "axb"),
@@ -371,7 +425,11 @@ mod tests {
 
     #[test]
     fn what_go_does_not_read_is_none() {
-        for pattern in ["[a", "(", r"\1", r"\y", "a{1001}", "*", r"(?=a)", "\\"] {
+        let unread = [
+            "[a", "(", r"\1", r"\y", "a{1001}", "*", r"(?=a)", "\\", "a**", "a+?*", "a{2}{3}",
+            "(?x)a b", "(?R)a", "(?u)a",
+        ];
+        for pattern in unread {
             assert!(compile(pattern).is_err(), "{pattern}");
         }
     }

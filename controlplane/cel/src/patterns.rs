@@ -1,7 +1,9 @@
-//! Regular expressions. Like Go's, those of the `regex` crate take time that is linear in the text.
+//! Regular expressions, as Go reads them. Like Go's, those of the `regex` crate take time that is
+//! linear in the text.
 
 use std::collections::VecDeque;
 
+use coracle_structural::pattern::translate;
 use regex::{Regex, RegexBuilder};
 
 /// Bytes that a compiled expression may take: the least of these that it fits into is what it
@@ -19,7 +21,7 @@ pub(crate) struct Compiled {
 
 /// Compiles an expression.
 pub(crate) fn compile(pattern: &str) -> Result<Compiled, String> {
-    let mut builder = RegexBuilder::new(pattern);
+    let mut builder = RegexBuilder::new(&translate(pattern)?);
     builder.dfa_size_limit(LARGEST);
     let mut refused = String::new();
     for size in SIZES {

@@ -73,12 +73,12 @@ pub(crate) fn format_duration(nanos: i64) -> String {
     format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0'))
 }
 
-/// A moment as RFC 3339 writes it.
+/// A moment as RFC 3339 writes it, in capital letters.
 pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.is_ascii().then_some(text)?;
     let (date, rest) = text.split_at_checked(10)?;
     let (clock, rest) = rest.split_at_checked(9)?;
-    let clock = clock.strip_prefix(['T', 't'])?;
+    let clock = clock.strip_prefix('T')?;
     let date: civil::Date = shaped(date, "dddd-dd-dd").then(|| date.parse().ok())??;
     let clock: civil::Time =
         (shaped(clock, "dd:dd:dd") && !clock.ends_with("60")).then(|| clock.parse().ok())??;
@@ -88,7 +88,7 @@ pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
     };
     let nanos: u32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
     let offset = match zone {
-        "Z" | "z" => 0,
+        "Z" => 0,
         zone if shaped(zone, "+dd:dd") => offset(zone)?,
         _ => return None,
     };
@@ -145,7 +145,7 @@ impl Timestamp {
 
 /// As RFC 3339, in UTC.
 pub(crate) fn format_timestamp(moment: Timestamp) -> String {
-    let civil = civil(moment, None).unwrap_or(EPOCH);
+    let civil = civil(moment, None).map_or(EPOCH, |local| local.alike);
     let fraction = if moment.nanos == 0 {
         String::new()
     } else {
@@ -171,9 +171,22 @@ pub(crate) fn date_or_time(text: &str) -> Option<Timestamp> {
     timestamp(text)
 }
 
+/// The last second of the year 9999, with which the calendar ends; somewhere it is later then.
+const LAST_SECOND: i64 = 253_402_300_799;
+/// Seconds of 400 years, after which days of weeks and leap years are the same again.
+const CYCLE: i64 = 146_097 * 86_400;
+
+/// A date and a time of day.
+pub(crate) struct Local {
+    /// The same but for the year.
+    pub(crate) alike: civil::DateTime,
+    /// How many years later it is.
+    pub(crate) years: i64,
+}
+
 /// A moment on the calendar and the clock of a zone: a name of the time zone database, or a
 /// difference like `-08:00`. Without one it is UTC.
-pub(crate) fn civil(moment: Timestamp, zone: Option<&str>) -> Option<civil::DateTime> {
+pub(crate) fn civil(moment: Timestamp, zone: Option<&str>) -> Option<Local> {
     let offset = match zone {
         None | Some("" | "UTC") => 0,
         Some(zone) if zone.contains(':') => offset(zone)?,
@@ -188,6 +201,11 @@ pub(crate) fn civil(moment: Timestamp, zone: Option<&str>) -> Option<civil::Date
         }
     };
     let seconds = moment.seconds + i64::from(offset);
+    let is_after = seconds > LAST_SECOND;
+    let seconds = if is_after { seconds - CYCLE } else { seconds };
     let since = jiff::SignedDuration::new(seconds, i32::try_from(moment.nanos).ok()?);
-    EPOCH.checked_add(since).ok()
+    Some(Local {
+        alike: EPOCH.checked_add(since).ok()?,
+        years: if is_after { 400 } else { 0 },
+    })
 }

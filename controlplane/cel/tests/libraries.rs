@@ -65,6 +65,50 @@ fn texts() {
 }
 
 #[test]
+fn numbers_are_read_and_written_as_in_go() {
+    hold(&[
+        "string(123456.0) == '123456'",
+        "string(1000000.0) == '1e+06'",
+        "string(-1234567.5) == '-1.2345675e+06'",
+        "string(0.0001) == '0.0001' && string(0.00001) == '1e-05'",
+        "double('+Inf') > 1e308 && double('1e308') == 1e308",
+        "uint(-0.0) == 0u && int('+5') == 5",
+    ]);
+    for refused in ["uint('+5')", "uint(-0.5)", "double('1e400')"] {
+        evaluate(&format!("dyn({refused}) == 0")).expect_err(refused);
+    }
+}
+
+#[test]
+fn moments_are_in_every_zone_to_the_end() {
+    hold(&[
+        "timestamp('9999-12-31T23:59:59Z').getFullYear('+02:00') == 10000",
+        "timestamp('9999-12-31T23:59:59Z').getDayOfWeek('+02:00') == 6",
+        "timestamp('9999-12-31T23:59:59Z').getHours('+02:00') == 1",
+        "timestamp('9999-12-31T23:59:59Z').getFullYear() == 9999",
+        "timestamp('0001-01-01T00:00:00Z').getFullYear('-02:00') == 0",
+    ]);
+    evaluate("timestamp('2024-02-29t00:00:00z') == timestamp(0)").expect_err("small letters");
+}
+
+#[test]
+fn regular_expressions_are_read_as_in_go() {
+    hold(&[
+        r"!'\u0664'.matches('\\d') && !'\u00e9'.matches('\\w')",
+        r"'\u00e9a'.matches('\\ba') && !'\u00a0'.matches('\\s')",
+        r"'a{02}'.matches('^a{02}$') && 'a&b'.matches('^[a&&b]+$')",
+        r"'a.b'.matches('^\\Qa.b\\E$') && !'axb'.matches('^\\Qa.b\\E$')",
+    ]);
+    for refused in [
+        "'a'.matches('a**')",
+        "'a'.matches('(?x)a')",
+        "'a'.find('a{1001}') == ''",
+    ] {
+        evaluate(refused).expect_err(refused);
+    }
+}
+
+#[test]
 fn formatted() {
     hold(&[
         "'%s is %d, %s and %s'.format(['x', 5, [1, 'a'], {'k': 1.5}]) == 'x is 5, [1, \"a\"] and {\"k\":1.500000}'",

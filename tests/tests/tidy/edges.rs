@@ -22,7 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "coracle-store-etcd",
         &["coracle-telemetry", "coracle-store"],
     ),
-    ("coracle-cel", &["coracle-api"]),
+    ("coracle-cel", &["coracle-api", "coracle-structural"]),
     ("coracle-webhook", &["coracle-telemetry"]),
     (
         "coracle-registry",

@@ -173,8 +173,15 @@ fn to_double<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
         Value::Int(int) => Ok(Value::Double(*int as f64)),
         Value::Uint(uint) => Ok(Value::Double(*uint as f64)),
         Value::String(text) => {
-            let double = text.parse().map(Value::Double);
-            double.map_err(|_| wrong(text, "double"))
+            // What is too large is none; what is written as infinite is.
+            let named = text
+                .trim_start_matches(['+', '-'])
+                .starts_with(['i', 'I', 'n', 'N']);
+            let double = text.parse().ok();
+            let double = double.filter(|double: &f64| named || double.is_finite());
+            double
+                .map(Value::Double)
+                .ok_or_else(|| wrong(text, "double"))
         }
         _ => no_such_overload(),
     }
@@ -229,13 +236,14 @@ fn to_uint<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
             let uint = u64::try_from(*int);
             uint.map(Value::Uint).map_err(|_| range("uint"))
         }
-        Value::Double(double) if *double > -1.0 && *double < 18_446_744_073_709_551_616.0 => {
+        Value::Double(double) if *double >= 0.0 && *double < 18_446_744_073_709_551_616.0 => {
             Ok(Value::Uint(*double as u64))
         }
         Value::Double(_) => Err(range("uint")),
         Value::String(text) => {
-            let uint = text.parse().map(Value::Uint);
-            uint.map_err(|_| wrong(text, "uint"))
+            let uint = (!text.starts_with('+')).then(|| text.parse().ok());
+            let uint = uint.flatten().map(Value::Uint);
+            uint.ok_or_else(|| wrong(text, "uint"))
         }
         _ => no_such_overload(),
     }

@@ -146,7 +146,7 @@ pub(crate) fn display(value: &Value<'_>) -> String {
     }
 }
 
-/// As Go's `%g` writes a double: an exponent below -4 and from 21 on.
+/// As Go's `%g` writes a double: an exponent below -4 and from 6 on.
 fn go_double(double: f64) -> String {
     if double.is_nan() {
         return "NaN".into();
@@ -157,7 +157,7 @@ fn go_double(double: f64) -> String {
     let scientific = format!("{double:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..21).contains(&exponent) {
+    if (-4..6).contains(&exponent) {
         return format!("{double}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };

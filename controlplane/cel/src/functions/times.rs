@@ -55,11 +55,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
 ];
 
-type Civil = jiff::civil::DateTime;
-
 fn get<'v>(
     args: &[Value<'v>],
-    of_moment: impl Fn(Civil) -> i64,
+    of_moment: impl Fn(time::Local) -> i64,
     of_duration: Option<fn(i64) -> i64>,
 ) -> Evaluated<'v> {
     let zone = match args.get(1) {
@@ -68,7 +66,7 @@ fn get<'v>(
     };
     match (&args[0], of_duration) {
         (Value::Timestamp(moment), _) => match time::civil(*moment, zone) {
-            Some(civil) => Ok(Value::Int(of_moment(civil))),
+            Some(local) => Ok(Value::Int(of_moment(local))),
             None => Err(EvalError::new(format!(
                 "unknown time zone {}",
                 zone.unwrap_or_default()
@@ -80,29 +78,33 @@ fn get<'v>(
 }
 
 fn year<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
-    get(args, |civil| civil.year().into(), None)
+    get(
+        args,
+        |local| i64::from(local.alike.year()) + local.years,
+        None,
+    )
 }
 
 fn month<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
-    get(args, |civil| i64::from(civil.month()) - 1, None)
+    get(args, |local| i64::from(local.alike.month()) - 1, None)
 }
 
 fn day_of_year<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
-    get(args, |civil| i64::from(civil.day_of_year()) - 1, None)
+    get(args, |local| i64::from(local.alike.day_of_year()) - 1, None)
 }
 
 fn day_of_month<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
-    get(args, |civil| i64::from(civil.day()) - 1, None)
+    get(args, |local| i64::from(local.alike.day()) - 1, None)
 }
 
 fn date<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
-    get(args, |civil| civil.day().into(), None)
+    get(args, |local| local.alike.day().into(), None)
 }
 
 fn day_of_week<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
     get(
         args,
-        |civil| civil.weekday().to_sunday_zero_offset().into(),
+        |local| local.alike.weekday().to_sunday_zero_offset().into(),
         None,
     )
 }
@@ -110,7 +112,7 @@ fn day_of_week<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
 fn hours<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
     get(
         args,
-        |civil| civil.hour().into(),
+        |local| local.alike.hour().into(),
         Some(|nanos| nanos / 3_600_000_000_000),
     )
 }
@@ -118,7 +120,7 @@ fn hours<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
 fn minutes<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
     get(
         args,
-        |civil| civil.minute().into(),
+        |local| local.alike.minute().into(),
         Some(|nanos| nanos / 60_000_000_000),
     )
 }
@@ -126,7 +128,7 @@ fn minutes<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
 fn seconds<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
     get(
         args,
-        |civil| civil.second().into(),
+        |local| local.alike.second().into(),
         Some(|nanos| nanos / 1_000_000_000),
     )
 }
@@ -134,7 +136,7 @@ fn seconds<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
 fn milliseconds<'v>(_: &mut Meter<'_>, args: &[Value<'v>]) -> Evaluated<'v> {
     get(
         args,
-        |civil| civil.millisecond().into(),
+        |local| local.alike.millisecond().into(),
         Some(|nanos| nanos / 1_000_000),
     )
 }
