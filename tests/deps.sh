@@ -189,3 +189,21 @@ if [[ ! -d $tools/python-kubernetes ]]; then
     --target "$tools/python-kubernetes.new" 'kubernetes==37.*'
   mv "$tools/python-kubernetes.new" "$tools/python-kubernetes"
 fi
+
+# An operator is written with this one.
+if [[ ! -d $tools/python-kopf ]]; then
+  echo "installing the Python package kopf 1.45"
+  rm -rf "$tools/python-kopf.new"
+  /usr/bin/python3 -m pip install -q --no-compile --disable-pip-version-check --root-user-action=ignore \
+    --target "$tools/python-kopf.new" 'kopf==1.45.*'
+  mv "$tools/python-kopf.new" "$tools/python-kopf"
+fi
+
+# Google's implementation of CEL for C++, which ours is compared with.
+if [[ ! -d $tools/python-cel ]]; then
+  echo "installing the Python package cel-expr-python"
+  rm -rf "$tools/python-cel.new"
+  /usr/bin/python3 -m pip install -q --no-deps --no-compile --disable-pip-version-check --root-user-action=ignore \
+    --target "$tools/python-cel.new" 'cel-expr-python==0.1.3'
+  mv "$tools/python-cel.new" "$tools/python-cel"
+fi

@@ -1,5 +1,5 @@
-//! Client libraries: Python's `kubernetes` and Rust's `kube`, each as a program of its own on a
-//! cluster of the real binaries. Tables go to `target/clients/`.
+//! Client libraries: Python's `kubernetes` and `kopf`, Rust's `kube`, each as a program of its own
+//! on a cluster of the real binaries. Tables go to `target/clients/`.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -19,30 +19,57 @@ fn python_and_rust_libraries_pass() {
     }
     let cluster = Cluster::up(&[]);
     let python = cluster.stage("python", "Python kubernetes 37", "37.0", &[]);
+    let operator = cluster.stage("operator", "Python kopf 1.45", "1.45", &[]);
     let rust = cluster.stage("rust", "Rust kube 5", "5.0", &[]);
-    let (python_rows, rust_rows) = std::thread::scope(|scope| {
-        let python = scope.spawn(|| {
-            let mut command = within(&python, Path::new("/usr/bin/python3"));
-            command.arg(workspace().join("tests/clients/python/client.py"));
-            rows(
-                &python.client,
-                command.env("PYTHONPATH", tool("python-kubernetes")),
-            )
-        });
-        let rust = scope.spawn(|| {
-            rows(
-                &rust.client,
-                &mut within(&rust, Path::new(env!("CARGO_BIN_EXE_kube_client"))),
-            )
-        });
+    let programs = [
         (
-            python.join().expect("it does not panic"),
-            rust.join().expect("it does not panic"),
-        )
+            "python",
+            script(&python, "client.py", &["python-kubernetes"]),
+        ),
+        (
+            "operator",
+            script(
+                &operator,
+                "operator.py",
+                &["python-kopf", "python-kubernetes"],
+            ),
+        ),
+        (
+            "rust",
+            within(&rust, Path::new(env!("CARGO_BIN_EXE_kube_client"))),
+        ),
+    ];
+    let stages = [&python, &operator, &rust];
+    let played: Vec<_> = std::thread::scope(|scope| {
+        let threads = programs.into_iter().zip(stages);
+        let threads = threads.map(|((name, mut command), stage)| {
+            (name, scope.spawn(move || rows(&stage.client, &mut command)))
+        });
+        let threads: Vec<_> = threads.collect();
+        let ended = threads.into_iter();
+        ended
+            .map(|(name, thread)| (name, thread.join().expect("it does not panic")))
+            .collect()
     });
-    let published = std::panic::catch_unwind(|| matrix::publish("python", &python_rows));
-    matrix::publish("rust", &rust_rows);
-    published.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    // Each is told, also after one that failed.
+    let published: Vec<_> = played
+        .iter()
+        .map(|(name, rows)| std::panic::catch_unwind(|| matrix::publish(name, rows)))
+        .collect();
+    if let Some(failed) = published.into_iter().find_map(Result::err) {
+        std::panic::resume_unwind(failed);
+    }
+}
+
+/// A program in Python with packages of its own.
+fn script(stage: &Stage, name: &str, packages: &[&str]) -> Command {
+    let mut command = within(stage, Path::new("/usr/bin/python3"));
+    let packages = packages.iter().map(|package| tool(package));
+    let path = std::env::join_paths(packages).expect("no path has a colon");
+    command
+        .arg(workspace().join("tests/clients/python").join(name))
+        .env("PYTHONPATH", path);
+    command
 }
 
 /// A program inside the cluster's network, with nothing of this machine's proxies.
