@@ -64,8 +64,7 @@ stop: ## End what `make run` started, isolated or not, and leave nothing of it b
 test: deps images check-deploy ## Unit, component, namespace and root tests, fuzz targets, a server and a node as VMs
 	$(BUILD_FOR_TESTS)
 	CORACLE_TOOLS="$(TOOLS)" CORACLE_IMAGES="$(IMAGES)" $(if $(filter 0,$(shell id -u)),REQUIRE_ROOT=1) \
-	  cargo nextest run --locked --workspace $(TEST_ARGS)
-	fuzz/run.sh "$(TARGET)" 50000
+	  tests/suite.sh "$(TARGET)" $(TEST_ARGS)
 	$(VM_HALF)
 
 .PHONY: fuzz
