@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(
             ErrorChain(error.as_ref()).to_string(),
             format!(
-                "read kubeconfig {} (is this the server's --data-dir?): No such file or directory (os error 2)",
+                "read kubeconfig {} (is this the server's --data-dir? Elsewhere give --kubeconfig): No such file or directory (os error 2)",
                 path.display()
             )
         );

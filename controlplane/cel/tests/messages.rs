@@ -134,3 +134,14 @@ fn properties_are_selected_by_escaped_names() {
     let value = program.evaluate(&mut Meter::new(100), &variables);
     assert!(matches!(value, Ok(Value::Bool(true))), "{value:?}");
 }
+
+#[test]
+fn signs_of_both_kinds_stand_together_only_before_a_number() {
+    for expr in ["!-x", "-!x", "!!-x", "!-(1)", "--!true"] {
+        let error = parse(expr).expect_err(expr).to_string();
+        assert!(error.starts_with("ERROR: <input>:1:"), "{expr}: {error}");
+    }
+    for expr in ["!!x", "--x", "!-1", "- -1", "!(-x)", "-(!x)"] {
+        parse(expr).expect(expr);
+    }
+}

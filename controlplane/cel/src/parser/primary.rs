@@ -49,7 +49,6 @@ impl Parser<'_> {
                 self.next();
                 Ok(self.literal(at, "-"))
             }
-            Kind::Sign("-" | "!") => self.unary(),
             Kind::Sign(word @ ("true" | "false" | "null")) => {
                 self.next();
                 let literal = match word {

@@ -4,7 +4,8 @@
     answer.py ASKED ANSWERS
 
 ASKED has on its first line a JSON list of inputs, and on every other one `[input, expression]`. Of each, ANSWERS has a
-JSON list: `["refused", why]`, `["error", type, why]` or `["value", type, value]`, the value in the words of `oracle.rs`.
+JSON list: `["refused", why]`, `["error", type, why]` or `["value", type, value]`, the value in the words of `oracle.rs`;
+or `["unsaid"]`, where the package finds a value that it cannot give to Python.
 """
 import datetime
 import json
@@ -84,9 +85,14 @@ def answer(env, data, expression):
         value = compiled.eval(data=data)
     except Exception as error:
         return ["error", of, str(error)]
-    if value.type() == cel.Type.ERROR:
-        return ["error", of, str(value.value())]
-    return ["value", of, written(value)]
+    try:
+        if value.type() == cel.Type.ERROR:
+            return ["error", of, str(value.value())]
+        return ["value", of, written(value)]
+    except TypeError as error:
+        if "to a Python type" not in str(error):
+            raise
+        return ["unsaid"]
 
 
 def main(asked, answers):
