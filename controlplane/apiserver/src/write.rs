@@ -28,14 +28,18 @@ use coracle_registry::{
         Written,
         companions::Companion,
         delete::{Delete, DeleteOptions, Deleted},
+        store_status,
         update::{Update, UpdateTarget},
     },
+    watch_cache::WatchCacheError,
 };
+use coracle_store::StoreError;
 use coracle_telemetry::span;
 use serde_json::Value;
 use tracing::Instrument as _;
 
 use crate::{
+    limits::RETRY_SECS,
     slow::{Step, Timing},
     state::State,
 };
@@ -210,13 +214,24 @@ impl State {
     /// nothing of a store that others write to as well is asked no more.
     async fn hear_of_the_store(&self) -> Result<(), Status> {
         let cache = &self.store.cache;
-        if cache.was_current_within(OLDEST) || cache.catch_up().await.is_ok() {
+        if cache.was_current_within(OLDEST) {
             return Ok(());
         }
-        Err(Status::service_unavailable(format!(
-            "this server has heard nothing of the store for {} s, so that it cannot tell what is to be admitted: try again, or another server",
-            OLDEST.as_secs()
-        )))
+        match cache.catch_up().await {
+            Ok(()) => Ok(()),
+            // The store says itself what is wrong with it.
+            Err(WatchCacheError::Store(error @ StoreError::Unavailable { .. })) => {
+                Err(store_status(error))
+            }
+            // Nothing was written, whatever a read came to.
+            Err(_) => {
+                let status = Status::service_unavailable(format!(
+                    "this server has heard nothing of the store for {} s, so that it cannot tell what is to be admitted: try again, or another server",
+                    OLDEST.as_secs()
+                ));
+                Err(status.with_retry_after(RETRY_SECS))
+            }
+        }
     }
 
     /// The second half.

@@ -162,6 +162,7 @@ async fn who_hears_nothing_of_the_store_admits_nothing_for_long() {
         code == 503 && why.contains("has heard nothing of the store for 10 s"),
         "{code} {why}"
     );
+    assert_eq!(status["details"]["retryAfterSeconds"], 1, "{status}");
     two.way.set_away(false);
     let heard = async { while made("e").await.0 != 201 {} };
     let heard = tokio::time::timeout(Duration::from_secs(60), heard).await;
