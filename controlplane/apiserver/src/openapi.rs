@@ -3,7 +3,7 @@
 //!
 //! Made from what is published and the schema table. Clients fetch a document once and keep it by
 //! its hash. A document is joined of parts, one a resource and one of all types of the table
-//! ([`crate::pieced`]): those that somebody asks for are kept, compressed; of the others hashes.
+//! (`pieced`): those that somebody asks for are kept, compressed; of the others hashes.
 //!
 //! What kubectl reads: the group, version and kind on every operation, the query parameters and
 //! patch types of PATCH, and the schemas with their patch strategies.
