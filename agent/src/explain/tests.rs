@@ -1,6 +1,7 @@
 //! Answers by a table: a node `n1` with pods `a` and `b`, and a node `n2` with pod `c`.
 
 mod listings;
+mod notes;
 mod paths;
 
 use std::{collections::BTreeMap, net::IpAddr};
