@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Node, Pod, ask, lab, output, wait_for};
 
-fn object(name: &str, address: &str, pod_cidr: &str) -> Value {
+pub(crate) fn object(name: &str, address: &str, pod_cidr: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
         "spec": {"podCIDR": pod_cidr, "podCIDRs": [pod_cidr]},
         "status": {"addresses": [{"type": "InternalIP", "address": address}]}})
@@ -141,7 +141,7 @@ fn the_next_agent_keeps_pods_out_of_the_overlay_without_a_server() {
 }
 
 /// What the server tells every node.
-fn told(mut node: Value, mode: &str, port: u16) -> Value {
+pub(crate) fn told(mut node: Value, mode: &str, port: u16) -> Value {
     let told = json!({"mode": mode, "vxlanPort": port, "clusterCIDR": "10.244.0.0/16"}).to_string();
     node["metadata"]["annotations"] = json!({"coracle.dev/pod-network": told});
     node

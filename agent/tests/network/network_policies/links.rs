@@ -20,7 +20,10 @@ use super::{
     repair::whole,
     world::{Cluster, PATIENCE, deny, of},
 };
-use crate::harness::{ip, lab, lab_by, wait_for};
+use crate::{
+    harness::{Lab, Node, ip, lab, lab_by, wait_for},
+    routes::{object, told},
+};
 
 const PORT: u16 = 9000;
 const QUIET: Duration = Duration::from_millis(200);
@@ -166,6 +169,12 @@ fn neighbours_are_not_told_of_others_addresses_nor_reached_by_another_family() {
     assert!(listener.recv(&mut [0]).is_err());
 }
 
+/// Registers a node that others reach over the overlay, at this port.
+fn tell_overlay(lab: &Lab, node: &Node, port: u16) {
+    let registered = object(&node.name, &node.address.to_string(), &node.pod_cidr());
+    lab.api.put("nodes", told(registered, "overlay", port));
+}
+
 for_each_engine!(the_overlay_takes_packets_from_nodes_alone);
 
 fn the_overlay_takes_packets_from_nodes_alone(mode: ProxyMode) {
@@ -174,19 +183,9 @@ fn the_overlay_takes_packets_from_nodes_alone(mode: ProxyMode) {
         return;
     };
     let mut cluster = Cluster::new(&lab);
-    let register = |node: &crate::harness::Node| {
-        let told = json!({"mode": "overlay", "vxlanPort": OVERLAY, "clusterCIDR": "10.244.0.0/16"})
-            .to_string();
-        lab.api.put(
-            "nodes",
-            json!({"apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": node.name, "annotations": {"coracle.dev/pod-network": told}},
-                "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
-                "status": {"addresses": [{"type": "InternalIP", "address": node.address.to_string()}]}}),
-        );
-    };
+    let register = |node: &Node| tell_overlay(&lab, node, OVERLAY);
     cluster.nodes.iter().for_each(register);
-    let links = |node: &crate::harness::Node| {
+    let links = |node: &Node| {
         let list = || crate::harness::output("ip", &["route"]);
         node.ns.run(list).unwrap().contains("coracle-vxlan")
     };
@@ -285,16 +284,8 @@ fn no_link_listens_at_a_port_that_is_not_guarded() {
     };
     let (node, other) = (lab.node(1), lab.node(2));
     let tell = |port: u16| {
-        let told = json!({"mode": "overlay", "vxlanPort": port, "clusterCIDR": "10.244.0.0/16"})
-            .to_string();
         for node in [&node, &other] {
-            lab.api.put(
-                "nodes",
-                json!({"apiVersion": "v1", "kind": "Node",
-                    "metadata": {"name": node.name, "annotations": {"coracle.dev/pod-network": told}},
-                    "spec": {"podCIDR": node.pod_cidr(), "podCIDRs": [node.pod_cidr()]},
-                    "status": {"addresses": [{"type": "InternalIP", "address": node.address.to_string()}]}}),
-            );
+            tell_overlay(&lab, node, port);
         }
     };
     tell(8472);

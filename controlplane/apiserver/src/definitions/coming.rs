@@ -18,8 +18,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// 404 if no such kind is established, 429 if too many wait, what the cache says if it cannot
-/// follow, 503 if this server does not come to
-/// serve it.
+/// follow, 503 if this server does not come to serve it.
 pub(crate) async fn catalog(
     server: &State,
     requester: Requester,
